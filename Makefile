@@ -1,0 +1,32 @@
+# make demo | make test : each alone is enough on a machine with Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The stamp is named after what was asked for: an edited pyproject.toml installs again, a second call does not.
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test check bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/digits.py
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""A computation declared as a graph, run, watched while it runs and read back afterwards, by the same dicts."""

@@ -1,0 +1,182 @@
+"""Every exception and warning of the library.
+
+A node's own exception is never wrapped: it is raised as it is, with a note that names the node. What is
+below is raised by the library itself, and each class also is the builtin a caller would expect::
+
+    SomatizeError
+    ├── GraphError              a graph declared wrongly; also ValueError
+    │   ├── NameTaken           an id that another node has
+    │   ├── UnknownNode         an id no node has, with the nearest one; also KeyError
+    │   ├── CycleError          an edge that would close a circle
+    │   ├── NotANode            a thing that cannot be a node; also TypeError
+    │   └── BadDevice           a device name that names no device
+    ├── NotBuilt                a declared mark that nothing here can execute; also NotImplementedError
+    ├── DeviceMismatch          a placed node that answered with a tensor elsewhere
+    ├── WatchingError           a `watching=` that is nothing a forward can tell; also TypeError
+    ├── FactError               a dict that is no fact, or a fact outside the vocabulary; also ValueError
+    ├── StoreError              a store that cannot do what was asked
+    │   ├── NoStore             a path that holds no store; also FileNotFoundError
+    │   ├── DamagedStore        files that are not what a store writes
+    │   ├── NewerFormat         a store written by a later version
+    │   ├── StoreClosed         a handle used after its `close`
+    │   ├── StoreReadOnly       a write to a store one may only read; also PermissionError
+    │   ├── NotStored           a digest or a name the store does not hold; also KeyError
+    │   ├── BadName             a name a store cannot hold; also ValueError
+    │   └── NotKeepable         a value no codec can write down; also TypeError
+    └── RecordError             a record that cannot be written or found
+        ├── BadRun              a run name that cannot be one; also ValueError
+        ├── UnknownRun          a run the store does not hold, with the nearest one; also KeyError
+        ├── UnknownForward      a forward a run does not hold; also KeyError
+        ├── WhichRun            a store of several runs, and none was named; also ValueError
+        ├── RecorderClosed      a recorder told something after its `close`
+        └── RecordLost          what a recorder could not write down, said when it closes
+
+    UserWarning
+    └── SomatizeWarning         work went on, and something should be known
+        ├── WatcherWarning      a watcher raised, and is told nothing more of that forward
+        ├── FactWarning         a value or a key no fact can carry was replaced or left out
+        ├── StoreWarning        something about where or how a store lies
+        └── RecordWarning       a record was skipped, kept in memory, or could not be written
+"""
+
+from __future__ import annotations
+
+
+class SomatizeError(Exception):
+    """The root of everything this library raises itself."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its text; a sentence should read as one, whichever builtin it also is.
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+
+class GraphError(SomatizeError, ValueError):
+    """A graph was declared wrongly; the graph is as it was before."""
+
+
+class NameTaken(GraphError):
+    """An id was asked for that another node of the graph has."""
+
+
+class UnknownNode(GraphError, KeyError):
+    """An id was named that no node of the graph has; the text offers the nearest."""
+
+
+class CycleError(GraphError):
+    """An edge would close a circle; the text shows the way round."""
+
+
+class NotANode(GraphError, TypeError):
+    """A thing was given that cannot be a node: a class, an async function, something without `forward`."""
+
+
+class BadDevice(GraphError):
+    """A device name names no device."""
+
+
+class NotBuilt(SomatizeError, NotImplementedError):
+    """A declared mark asks for something that this version cannot execute; nothing ran."""
+
+
+class DeviceMismatch(SomatizeError, RuntimeError):
+    """A node placed on one device answered with a tensor on another."""
+
+
+class WatchingError(SomatizeError, TypeError):
+    """What was given as `watching=` is nothing that can be told facts."""
+
+
+class FactError(SomatizeError, ValueError):
+    """A dict is no fact, or says something outside the vocabulary."""
+
+
+class StoreError(SomatizeError):
+    """A store cannot do what was asked of it."""
+
+
+class NoStore(StoreError, FileNotFoundError):
+    """A path was to be read that holds no store."""
+
+
+class DamagedStore(StoreError):
+    """A store's files are not what a store writes; the text names the file."""
+
+
+class NewerFormat(StoreError):
+    """A store was written by a later version of the library."""
+
+
+class StoreClosed(StoreError):
+    """A handle was used after its `close`."""
+
+
+class StoreReadOnly(StoreError, PermissionError):
+    """A write was asked of a store that may only be read."""
+
+
+class NotStored(StoreError, KeyError):
+    """A digest or a name was asked for that the store does not hold."""
+
+
+class BadName(StoreError, ValueError):
+    """A name was given that a store cannot hold."""
+
+
+class NotKeepable(StoreError, TypeError):
+    """No codec can write a value down."""
+
+
+class RecordError(SomatizeError):
+    """A record cannot be written or found."""
+
+
+class BadRun(RecordError, ValueError):
+    """A run was given a name that cannot be one."""
+
+
+class UnknownRun(RecordError, KeyError):
+    """A run was named that the store does not hold; the text offers the nearest."""
+
+
+class UnknownForward(RecordError, KeyError):
+    """A forward was asked for that the run does not hold."""
+
+
+class WhichRun(RecordError, ValueError):
+    """A store holds several runs, or none, and the reader was not told which."""
+
+
+class RecorderClosed(RecordError):
+    """A recorder was told something after its `close`."""
+
+
+class RecordLost(RecordError):
+    """A recorder closed with records it could not write down."""
+
+
+class SomatizeWarning(UserWarning):
+    """The work went on, and something should be known."""
+
+
+class WatcherWarning(SomatizeWarning):
+    """A watcher raised; it is told nothing more of that forward."""
+
+
+class FactWarning(SomatizeWarning):
+    """A value or a key that no fact can carry was replaced or left out."""
+
+
+class StoreWarning(SomatizeWarning):
+    """Something about where or how a store lies."""
+
+
+class RecordWarning(SomatizeWarning):
+    """A record was skipped, is waiting in memory, or could not be written."""
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """The end of a sentence about an unknown name: the known one that looks most like it, or nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

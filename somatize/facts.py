@@ -1,0 +1,253 @@
+"""The vocabulary: eight kinds of fact, and the one rule by which a value becomes the text of a fact.
+
+A fact is a flat dict of text to text. Its kind stands under ``fact``. Durations are whole microseconds from
+a monotonic clock; ``began_us`` counts from the start of the forward, or of the slice on a worker. A fact never
+holds an instant: when something was written down is stamped by the store.
+
+The engine tells the eight kinds below and no other. Levels above it say kinds of their own (``loss``,
+``task``, ``log``, ...) through the same door; what they say goes through `said`, which makes text of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NotRequired, TypeAlias, TypedDict
+
+from .errors import FactError, FactWarning
+
+Fact: TypeAlias = dict[str, str]
+"""One thing that happened: text to text, its kind under ``fact``."""
+
+Watcher: TypeAlias = Callable[[Fact], object]
+"""A callable that is told facts. What it returns is ignored."""
+
+
+class Ran(TypedDict):
+    """A node's forward returned."""
+
+    fact: str
+    node: str
+    began_us: str
+    took_us: str
+    host: NotRequired[str]
+    device: NotRequired[str]
+
+
+class Failed(TypedDict):
+    """A node raised; `why` is ``TypeName: message``."""
+
+    fact: str
+    node: str
+    began_us: str
+    took_us: str
+    why: str
+    host: NotRequired[str]
+    device: NotRequired[str]
+
+
+class Recalled(TypedDict):
+    """A kept result was used; the node did not run."""
+
+    fact: str
+    node: str
+    bytes: str
+    took_us: str
+    host: NotRequired[str]
+
+
+class Kept(TypedDict):
+    """A node's result was written down."""
+
+    fact: str
+    node: str
+    bytes: str
+    took_us: str
+    host: NotRequired[str]
+
+
+class Items(TypedDict):
+    """A mapped node went through its items; the last four are counts."""
+
+    fact: str
+    node: str
+    items: str
+    ran: str
+    recalled: str
+    failed: str
+    host: NotRequired[str]
+
+
+class Left(TypedDict):
+    """A slice of the graph went to a host and came back."""
+
+    fact: str
+    host: str
+    began_us: str
+    took_us: str
+
+
+class Finished(TypedDict):
+    """The forward returned. The last fact of its forward."""
+
+    fact: str
+    took_us: str
+
+
+class Broke(TypedDict):
+    """The forward ended by an exception or an interrupt. The last fact of its forward."""
+
+    fact: str
+    took_us: str
+    why: str
+
+
+KINDS: Mapping[str, type] = {
+    "ran": Ran,
+    "failed": Failed,
+    "recalled": Recalled,
+    "kept": Kept,
+    "items": Items,
+    "left": Left,
+    "finished": Finished,
+    "broke": Broke,
+}
+"""Each kind the engine tells, and the type that lists its fields."""
+
+COUNTS = frozenset({"began_us", "took_us", "bytes", "items", "ran", "recalled", "failed"})
+"""The fields whose text is a whole number, zero or more."""
+
+
+def why(error: BaseException) -> str:
+    """What a `failed` or `broke` fact says of an exception: ``TypeName: message``.
+
+    An exception whose `__str__` raises is still named: its text is then what is known of it.
+    """
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except Exception as unreadable:
+        message = f"<its text cannot be read: {type(unreadable).__name__}>"
+    return f"{name}: {encodable(message)}"
+
+
+def check(fact: Mapping[str, str]) -> None:
+    """Hold a fact of the engine against the vocabulary.
+
+    Raises `FactError` on an unknown kind, a missing or an unknown field, a value that is not text, or a
+    count that is no whole number. Facts of other kinds (``loss``, ``task``) are not the engine's: give
+    them to `said`.
+    """
+    kind = fact.get("fact")
+    if kind not in KINDS:
+        raise FactError(f"{kind!r} is none of the eight kinds: {', '.join(KINDS)}")
+    declared = KINDS[kind]
+    missing = declared.__required_keys__ - fact.keys()  # type: ignore[attr-defined]
+    unknown = fact.keys() - declared.__required_keys__ - declared.__optional_keys__  # type: ignore[attr-defined]
+    if missing or unknown:
+        wrong = [f"misses {sorted(missing)}"] * bool(missing) + [f"has unknown {sorted(unknown)}"] * bool(unknown)
+        raise FactError(f"a {kind!r} fact {' and '.join(wrong)}: {dict(fact)!r}")
+    for field, value in fact.items():
+        if type(value) is not str:
+            raise FactError(f"a {kind!r} fact holds {field}={value!r}; every value is text")
+        if field in COUNTS and not (value.isascii() and value.isdigit()):
+            raise FactError(f"a {kind!r} fact holds {field}={value!r}; it is a whole number, zero or more")
+
+
+def said(fact: Mapping[Any, Any], **stamped: str) -> Fact:
+    """The fact made of what a caller said: a new dict, all of it text.
+
+    `stamped` fields win over the caller's. A key that is not text is left out, and a value that is no
+    scalar becomes a marked text, each with one `FactWarning`; neither raises. A 0-d or one-element array or
+    tensor counts as its scalar. Raises `FactError` where there is no kind, as nobody could file it.
+    """
+    if not isinstance(fact, Mapping):
+        raise FactError(f"a fact is a dict with its kind under 'fact', not {type(fact).__name__}")
+    kind = fact.get("fact")
+    if not isinstance(kind, str) or not kind:
+        raise FactError(f"a fact needs a kind: {{'fact': 'loss', ...}}; this one has fact={kind!r}")
+    made: Fact = {}
+    for key, value in fact.items():
+        if isinstance(key, str):
+            made[encodable(str.__str__(key))] = text(value, key)
+        else:
+            place = f" of node {stamped['node']!r}" if "node" in stamped else ""
+            _warn(f"the {kind!r} fact{place} has the key {key!r}, which is not text; it was left out")
+    made.update(stamped)
+    return made
+
+
+def text(value: object, key: str = "value") -> str:
+    """The shortest text that reads back as `value`; for what is no scalar, a marked text and a warning.
+
+    str, bool, int, float and None are scalars, and so is a numpy or torch value of one element. Never
+    raises, and never holds on to what it was given. Reading a CUDA tensor waits for its stream.
+    """
+    plain = _scalar(value)
+    if plain is None:
+        plain = _scalar(_item(value))
+    if plain is None:
+        plain = _marked(value)
+        _warn(f"{key!r} was given {plain}, which no fact can carry; give it a str, bool, int, float or None")
+    return plain
+
+
+def encodable(words: str) -> str:
+    """`words`, with what UTF-8 cannot write (a lone surrogate) shown as an escape."""
+    if words.isascii():
+        return words
+    return words.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _scalar(value: object) -> str | None:
+    # The methods of the plain types are called by name: np.float64 and enums print themselves otherwise.
+    if isinstance(value, float):
+        return float.__repr__(value)
+    if isinstance(value, str):
+        return encodable(str.__str__(value))
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        try:
+            return int.__repr__(value)
+        except ValueError:  # more digits than Python is willing to write
+            return f"<int of {value.bit_length()} bits>"
+    return None
+
+
+class _Nothing:
+    """What stands for "no scalar in it"; an array may well hold None."""
+
+
+def _item(value: object) -> object:
+    # Asked of the value and not of its library: a fact must not import numpy or torch.
+    try:
+        shape = getattr(value, "shape", None)
+        if not isinstance(shape, tuple) or any(size != 1 for size in shape):
+            return _Nothing
+        return value.item()  # type: ignore[attr-defined]
+    except Exception:
+        return _Nothing
+
+
+def _marked(value: object) -> str:
+    kind = type(value).__name__
+    try:
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple):
+            sizes = ", ".join(str(int(size)) for size in shape)
+            return f"<{kind} shape=({sizes}{',' if len(shape) == 1 else ''}) dtype={encodable(str(value.dtype))}>"  # type: ignore[attr-defined]
+        if isinstance(value, list | tuple | dict | set | frozenset | bytes | bytearray):
+            return f"<{kind} len={len(value)}>"
+    except Exception:
+        return f"<{kind}>"
+    return f"<{kind}>"
+
+
+def _warn(sentence: str) -> None:
+    # Python shows a warning of one text from one place once; a caller who turns warnings into errors
+    # must not lose a finished forward to it.
+    try:
+        warnings.warn(sentence, FactWarning, stacklevel=4)
+    except FactWarning:
+        pass
