@@ -1,0 +1,74 @@
+"""Values as bytes and back, exactly: the same types, the same keys in the same order; and never a pickle.
+
+What is written is: a byte for the version of the format; the length of the *script*, in 8 bytes; the script; and
+the *bulk*, the bytes of arrays and long texts end to end. The script is a row of msgpack objects, in the order in
+which a value is put together from its innermost parts, for a stack: a plain object (a scalar, or a list or dict of
+scalars) is pushed, and an ext object says what to make of what lies on top. So depth costs neither side recursion.
+
+Plain are None, bool, int of any size, float, str, bytes, list and dict. `kinds.BUILTIN` lists the standard
+library's other types, `arrays` and `tensors` make numpy's and torch's plain, and `codec` adds more. Types are
+matched exactly, because a subclass would come back as its parent: it is refused with `NotKeepable`.
+
+One list, dict, array or tensor at two places is written once, and is one object again; a circle is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from somatize.errors import DamagedStore, StoreError, StoreWarning
+
+from .reading import Reader
+from .registry import codec
+from .script import DEEPEST, FORMAT
+from .writing import Writer
+
+__all__ = ["DEEPEST", "FORMAT", "codec", "dump_parts", "dumps", "loads"]
+
+
+def dumps(value: object) -> bytes:
+    """The bytes `loads` makes an equal value of.
+
+    Raises `NotKeepable` for what no codec can write, naming the type and its place in the value. A tensor
+    is written detached.
+    """
+    return b"".join(dump_parts(value))
+
+
+def dump_parts(value: object) -> list[bytes | memoryview]:
+    """The same bytes in pieces, to be written one after another without ever being joined.
+
+    The pieces of an array, a CPU tensor or a bytearray are views of its own memory: write them before it changes.
+    """
+    writer = Writer()
+    writer.write(value)
+    script = memoryview(writer.script)
+    return [bytes([FORMAT]) + len(script).to_bytes(8, "little"), script, *writer.bulk]
+
+
+def loads(data: bytes | bytearray | memoryview) -> Any:
+    """The value that was written: new objects, which share no memory with `data`.
+
+    A tensor goes back to its device; where that is not there, it stays on the CPU, with a `StoreWarning`.
+    Raises `DamagedStore` for bytes that were not written here or not as they are now, `NewerFormat` for those of
+    a later version, and `StoreError` where a registered kind, a library or a time zone is missing here.
+    """
+    reader = Reader(memoryview(data).cast("B"))
+    try:
+        value = reader.read()
+    except (StoreError, MemoryError):
+        raise
+    except ImportError as missing:
+        raise StoreError(f"the value was made with a library that is not installed here: {missing}") from missing
+    except Exception as wrong:
+        raise DamagedStore(
+            f"these {reader.size} bytes are no value as it was written ({type(wrong).__name__}: {wrong})"
+        ) from wrong
+    for device, why in reader.absent.items():
+        warnings.warn(
+            f"a kept tensor was on {device}, which cannot take it here ({why}); it is on the CPU",
+            StoreWarning,
+            stacklevel=2,
+        )
+    return value

@@ -1,0 +1,144 @@
+"""All that a codec asks of numpy: arrays and scalars as a description and the bytes of their elements.
+
+numpy is imported when a value of it is at hand, or has to be made again; never before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from somatize.errors import DamagedStore, NotKeepable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def kind_of(cls: type) -> str | None:
+    """The kind a numpy type is written as; None for what is no plain array or scalar of numpy."""
+    import numpy as np
+
+    if cls is np.ndarray:
+        return "ndarray"
+    known = issubclass(cls, np.generic) and not issubclass(cls, np.object_)
+    return "npscalar" if known and cls.__module__ == "numpy" else None
+
+
+def dump(value: Any) -> tuple[list[Any], memoryview | bytes]:
+    """A description of an array or scalar, and its elements: a view of its own memory where that lies in one piece.
+
+    The order is kept where it is C's or Fortran's, and is C's for any other; a slice gives only its elements.
+    """
+    import numpy as np
+
+    if isinstance(value, np.str_):
+        # An array would drop the zeros these end in.
+        return ["str"], str(value).encode("utf-8", "surrogatepass")
+    if isinstance(value, np.bytes_):
+        return ["bytes"], bytes(value)
+    form = _describe(value.dtype)
+    array = np.asarray(value)
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    return [form, list(array.shape), order], _elements(array, order)
+
+
+def load(plain: list[Any]) -> Any:
+    """The array again: writable, and the only holder of its memory."""
+    import numpy as np
+
+    form, shape, order, data = plain
+    dtype = _dtype(form)
+    count = 1
+    for size in shape:
+        count *= _natural(size)
+    if count * dtype.itemsize != len(data) or order not in ("C", "F"):
+        raise DamagedStore(f"an array of shape {tuple(shape)} and dtype {dtype} does not take {len(data)} bytes")
+    array = np.ndarray(tuple(shape), dtype, order=order)
+    if len(data):
+        _flat(array, order)[:] = np.frombuffer(data, np.uint8)
+    return array
+
+
+def load_scalar(plain: list[Any]) -> Any:
+    """The numpy scalar again."""
+    import numpy as np
+
+    form, *_, data = plain
+    if form == "str":
+        return np.str_(str(data, "utf-8", "surrogatepass"))
+    return np.bytes_(bytes(data)) if form == "bytes" else load(plain)[()]
+
+
+def _elements(array: np.ndarray[Any, Any], order: str) -> memoryview | bytes:
+    import numpy as np
+
+    if array.nbytes == 0:
+        return b""
+    if not array.flags.contiguous and order == "C":
+        array = np.array(array, order="C")
+    return _flat(array, order).data
+
+
+def _flat(array: np.ndarray[Any, Any], order: Any) -> np.ndarray[Any, Any]:
+    # One row of bytes over the memory of an array that lies in one piece.
+    import numpy as np
+
+    return array.reshape(-1, order=order).view(np.uint8)
+
+
+def _natural(size: object) -> int:
+    if type(size) is not int or size < 0:
+        raise DamagedStore(f"an array has no size {size!r}")
+    return size
+
+
+def _describe(dtype: np.dtype[Any]) -> Any:
+    """A dtype as plain values, complete: numpy's own description drops what cannot be seen in an array file."""
+    import numpy as np
+
+    if dtype.hasobject:
+        raise NotKeepable(
+            f"a numpy array of dtype {dtype} holds Python objects, which lie elsewhere; "
+            "give it a dtype of its own, such as array.astype(float) or array.astype('U'), or return array.tolist()"
+        )
+    if dtype.subdtype is not None:
+        form: Any = [_describe(dtype.subdtype[0]), list(dtype.subdtype[1])]
+    elif dtype.names is not None:
+        form = _describe_fields(dtype)
+    else:
+        form = dtype.str if np.dtype(dtype.str).type is dtype.type else dtype.str[0] + dtype.char
+    back = None if dtype.metadata else _dtype(form)
+    if back != dtype or back.type is not dtype.type:
+        raise NotKeepable(f"a numpy array of dtype {dtype!r} would not come back with the same one")
+    return form
+
+
+def _describe_fields(dtype: np.dtype[Any]) -> dict[str, Any]:
+    fields: Any = dtype.fields or {}
+    parts = [fields[name] for name in dtype.names or ()]
+    return {
+        "names": list(dtype.names or ()),
+        "formats": [_describe(part[0]) for part in parts],
+        "offsets": [part[1] for part in parts],
+        "titles": [part[2] if len(part) > 2 else None for part in parts],
+        "itemsize": dtype.itemsize,
+        "aligned": dtype.isalignedstruct,
+    }
+
+
+def _dtype(form: Any) -> np.dtype[Any]:
+    import numpy as np
+
+    made: np.dtype[Any]
+    if isinstance(form, list):
+        base, shape = form
+        made = np.dtype((_dtype(base), tuple(shape)))
+    elif isinstance(form, dict):
+        spec: Any = {key: form[key] for key in ("names", "offsets", "titles", "itemsize")}
+        spec["formats"] = [_dtype(part) for part in form["formats"]]
+        made = np.dtype(spec, align=form["aligned"])
+    else:
+        made = np.dtype(str(form))
+    if made.hasobject:
+        # Bytes taken for addresses would end the process.
+        raise DamagedStore(f"an array of dtype {made} is nothing that is ever written")
+    return made

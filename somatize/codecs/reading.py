@@ -1,0 +1,136 @@
+"""A script and its bulk to one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from somatize import tensors
+from somatize.errors import DamagedStore, NewerFormat, StoreError
+
+from . import arrays
+from .kinds import BUILTIN
+from .registry import by_kind, named
+from .script import AGAIN, BYTES, CODEC, DICT, END, FORMAT, HEAD, INT, KIND, LIST, NEWER, TEXT, VIEW, Op, unpacker
+
+
+class Reader:
+    """Puts one value together again."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.size = len(data)
+        self.absent: dict[str, str] = {}
+        self._data = data
+        self._taken = self._until = 0
+        self._stack: list[Any] = []
+        self._made: list[Any] = []
+
+    def read(self) -> Any:
+        script = self._script()
+        objects = unpacker(script, self._ext)
+        for token in objects:
+            cls = type(token)
+            if cls is Op:
+                if token.code == END:
+                    return self._end(objects.tell() == len(script))
+                self._apply(token.code, token.data)
+            else:
+                self._stack.append(token)
+                if cls is list or cls is dict:
+                    self._made.append(token)
+        raise DamagedStore(f"these {self.size} bytes end before the value does")
+
+    def _script(self) -> memoryview:
+        version = self._data[0] if self.size else 0
+        if FORMAT < version < NEWER:
+            raise NewerFormat(
+                f"a value in format {version} was written by a later somatize; this one reads up to format {FORMAT}"
+            )
+        length = int.from_bytes(self._data[1:HEAD], "little")
+        if version != FORMAT or self.size < HEAD or not 0 < length <= self.size - HEAD:
+            raise DamagedStore(f"these {self.size} bytes are no value as it was written; they may be cut short")
+        self._taken = HEAD + length
+        return self._data[HEAD : self._taken]
+
+    def _end(self, complete: bool) -> Any:
+        if not complete or self._taken != self.size or len(self._stack) != 1:
+            raise DamagedStore(f"these {self.size} bytes are not all of one value")
+        return self._stack[0]
+
+    def _ext(self, code: int, data: bytes) -> Any:
+        if code == INT:
+            return int.from_bytes(data, "little", signed=True)
+        if code == TEXT:
+            return str(self._bulk(data), "utf-8", "surrogatepass")
+        if code == BYTES:
+            return bytes(self._bulk(data))
+        return self._bulk(data) if code == VIEW else Op(code, data)
+
+    def _bulk(self, length: bytes) -> memoryview:
+        start, self._taken = self._taken, self._taken + int.from_bytes(length, "little")
+        if self._taken > self.size:
+            raise DamagedStore(f"these {self.size} bytes end before the value does")
+        return self._data[start : self._taken]
+
+    def _apply(self, code: int, data: bytes) -> None:
+        if code == LIST:
+            self._make(self._pop(int.from_bytes(data, "little")))
+        elif code == DICT:
+            items = iter(self._pop(2 * int.from_bytes(data, "little")))
+            self._make(dict(zip(items, items, strict=True)))
+        elif code == AGAIN:
+            self._stack.append(self._made[int.from_bytes(data, "little")])
+        elif code == KIND:
+            plain = self._stack.pop()
+            if type(plain) in (list, dict):
+                self._made.pop()
+            self._make(self._builtin(data.decode(), plain))
+        elif code == CODEC:
+            self._make(self._registered(data.decode("utf-8", "surrogatepass"), self._stack.pop()))
+        else:
+            raise DamagedStore(f"a value holds the unknown code {code}")
+
+    def _pop(self, count: int) -> list[Any]:
+        start = len(self._stack) - count
+        if count == 0 or start < 0:
+            raise DamagedStore(f"a container of {count} items has {len(self._stack)} to take")
+        items = self._stack[start:]
+        del self._stack[start:]
+        return items
+
+    def _make(self, value: Any) -> None:
+        self._stack.append(value)
+        self._made.append(value)
+
+    def _builtin(self, kind: str, plain: Any) -> Any:
+        if kind == "tensor":
+            return tensors.load_tensor(plain, self.absent)
+        return _LOADS[kind](plain)
+
+    def _registered(self, kind: str, plain: Any) -> Any:
+        entry = by_kind.get(kind)
+        if entry is None:
+            raise StoreError(
+                f"the value holds a {kind!r}, which no codec here can read; register it first, as when it was written: "
+                f"somatize.codec({kind!r}, type, dump=, load=)"
+            )
+        try:
+            value = entry.load(plain)
+        except Exception as failed:
+            raise StoreError(
+                f"the load= of the codec {kind!r} raised {type(failed).__name__}: {failed}; what was written "
+                "may be damaged, or of an earlier form of the type"
+            ) from failed
+        if type(value) is not entry.type:
+            raise StoreError(
+                f"the load= of the codec {kind!r} answered with a {named(type(value))}, not a {named(entry.type)}"
+            )
+        return value
+
+
+_LOADS: Mapping[str, Callable[[Any], Any]] = {
+    **{kind.name: kind.load for kind in BUILTIN.values()},
+    "bytearray": lambda plain: bytearray(plain[0]),
+    "ndarray": arrays.load,
+    "npscalar": arrays.load_scalar,
+}
