@@ -1,1 +1,64 @@
-"""A computation declared as a graph, run, watched while it runs and read back afterwards, by the same dicts."""
+"""A computation declared as a graph, run, watched while it runs and read back afterwards, by the same dicts.
+
+    from somatize import Graph, Node, Recorder, Store
+
+The public names are loaded when first asked for: importing somatize loads no heavy library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .codecs import codec
+    from .context import Ctx
+    from .facts import Fact, Watcher
+    from .graph import Graph
+    from .pieces import Node, Piece, node
+    from .record import Recorder
+    from .store import Store
+    from .watching import Sink
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Ctx",
+    "Fact",
+    "Graph",
+    "Node",
+    "Piece",
+    "Recorder",
+    "Sink",
+    "Store",
+    "Watcher",
+    "codec",
+    "node",
+]
+
+_HOMES = {
+    "Ctx": "context",
+    "Fact": "facts",
+    "Graph": "graph",
+    "Node": "pieces",
+    "Piece": "pieces",
+    "Recorder": "record",
+    "Sink": "watching",
+    "Store": "store",
+    "Watcher": "facts",
+    "codec": "codecs",
+    "node": "pieces",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        from importlib import import_module
+
+        found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,200 @@
+"""`threads=N`: the branches of a fan-out at the same time.
+
+The caller's thread deals out nodes, collects what became of them and tells the engine's facts; daemon threads,
+which live as long as this forward, run the nodes. They are daemons of our own and no executor's, so that an interrupt
+can leave them behind: what is running then ends unobserved, and nothing new starts.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from time import perf_counter_ns as clock
+from typing import Any, NamedTuple
+
+from . import tensors
+from .ending import annotate, failed, ran
+from .program import Bound, Program, fetch, held_to
+from .watching import HERE, Branch, Forward
+
+
+class Outcome(NamedTuple):
+    """What became of one node; times in nanoseconds."""
+
+    index: int
+    value: Any
+    began: int
+    took: int
+    error: BaseException | None
+
+
+Job = Callable[[], Outcome]
+
+
+def walk(program: Program, given: Any, forward: Forward, threads: int, start: int = 0) -> Any:
+    """The plan, up to `threads` nodes at a time; `start` is when the forward began, for those who watch."""
+    forward.share()
+    return _Walk(program, given, forward, threads, start).run()
+
+
+class _Walk:
+    def __init__(self, program: Program, given: Any, forward: Forward, threads: int, start: int) -> None:
+        self.program = program
+        self.forward = forward
+        self.start = start
+        self.crew = _Crew(threads)
+        self.slots = program.slots(given)
+        self.waiting = [len(step.inputs) for step in program.plan.steps]
+        self.readers = _readers(program)
+        self.after = _after(program)
+        self.ready = [index for index, count in enumerate(self.waiting) if not count]
+        self.errors: dict[int, BaseException] = {}
+        self.modes = tensors.modes()
+
+    def run(self) -> Any:
+        try:
+            while (self.ready and not self.errors) or self.crew.busy:
+                self._deal_out()
+                if self.crew.busy:
+                    self._take(self.crew.outcome())
+        finally:
+            self.crew.dismiss()
+        if self.errors:
+            raise self.errors[min(self.errors)]
+        return fetch(self.slots, self.program.answer)
+
+    def _deal_out(self) -> None:
+        """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
+        while self.ready and not self.errors and self.crew.has_room():
+            step = self.program.steps[heapq.heappop(self.ready)]
+            value = fetch(self.slots, self.program.source(step.index))
+            if self.forward.entering is not None:
+                self.forward.enter(step.node)
+            if self.ready or self.crew.busy:
+                self.crew.give(self._job(step, value))
+            else:
+                self.forward.step = step.index
+                self._take_here(step, value)
+            del value  # nothing here may outlive the node's last reader
+
+    def _take_here(self, step: Bound, value: Any) -> None:
+        outcome = _call(step, value)
+        self.forward.step = -1
+        self._take(outcome)
+
+    def _job(self, step: Bound, value: Any) -> Job:
+        context = contextvars.copy_context()
+        branch = Branch(self.forward, step.index)
+        return lambda: context.run(_call_in, branch, self.modes, step, value)
+
+    def _take(self, outcome: Outcome) -> None:
+        step = self.program.steps[outcome.index]
+        if outcome.error is not None:
+            self._failed(step, outcome)
+            return
+        self._let_go(step.index)
+        if self.readers[step.index]:
+            self.slots[step.index] = outcome.value
+        for index in self.after[step.index]:
+            self.waiting[index] -= 1
+            if not self.waiting[index]:
+                heapq.heappush(self.ready, index)
+        if self.forward.tell is not None:
+            self.forward.say(ran(step, outcome.began - self.start, outcome.took))
+
+    def _let_go(self, index: int) -> None:
+        for slot in self.program.plan.steps[index].inputs:
+            self.readers[slot] -= 1
+            if not self.readers[slot]:
+                self.slots[slot] = None
+
+    def _failed(self, step: Bound, outcome: Outcome) -> None:
+        error = outcome.error
+        assert error is not None  # noqa: S101  for mypy; _take has looked
+        annotate(error, self.program, self.forward, step.index)
+        if self.forward.tell is not None:
+            self.forward.say(failed(step, outcome.began - self.start, outcome.took, error))
+        if not isinstance(error, Exception) or isinstance(error, MemoryError):
+            raise error
+        self.errors[step.index] = error
+
+
+class _Crew:
+    """Up to so many daemon threads, started as they are needed, each doing one job at a time."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.busy = 0
+        self._started = 0
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def has_room(self) -> bool:
+        return self.busy < self.most
+
+    def give(self, job: Job) -> None:
+        if self.busy == self._started:
+            work = threading.Thread(target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True)
+            work.start()
+            self._started += 1
+        self.busy += 1
+        self._jobs.put(job)
+
+    def outcome(self) -> Outcome:
+        outcome = self._outcomes.get()
+        self.busy -= 1
+        return outcome
+
+    def dismiss(self) -> None:
+        """Each thread ends when its job is done; nobody waits for that."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+
+
+def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome]) -> None:
+    while (job := jobs.get()) is not None:
+        outcome = job()
+        del job  # it holds the node's input, which may be the last reference there is
+        outcomes.put(outcome)
+        del outcome
+
+
+def _call_in(branch: Branch, modes: Any, step: Bound, value: Any) -> Outcome:
+    HERE.set(branch)  # in a context of its own, which ends with this call
+    try:
+        with tensors.within(modes):
+            return _call(step, value)
+    finally:
+        branch.step = -1
+
+
+def _call(step: Bound, value: Any) -> Outcome:
+    began = clock()
+    try:
+        value = step.runner.forward(value) if step.ctx is None else step.runner.forward(value, step.ctx)
+        took = clock() - began
+        if step.device is not None:
+            held_to(value, step.node, step.device)
+    except BaseException as error:
+        return Outcome(step.index, None, began, clock() - began, error)
+    return Outcome(step.index, value, began, took, None)
+
+
+def _readers(program: Program) -> list[int]:
+    """How many steps read each step's value; the caller reads a leaf's."""
+    counts = [int(step.leaf) for step in program.plan.steps]
+    for step in program.plan.steps:
+        for source in step.inputs:
+            counts[source] += 1
+    return counts
+
+
+def _after(program: Program) -> list[list[int]]:
+    after: list[list[int]] = [[] for _ in program.plan.steps]
+    for step in program.plan.steps:
+        for source in step.inputs:
+            after[source].append(step.index)
+    return after

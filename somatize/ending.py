@@ -1,0 +1,90 @@
+"""How a node and a forward end: the facts that say so, and the note on an exception."""
+
+from __future__ import annotations
+
+import weakref
+from time import perf_counter_ns as clock
+
+from . import facts
+from .facts import Fact
+from .program import Bound, Program
+from .watching import Forward
+
+
+def ran(step: Bound, began: int, took: int) -> Fact:
+    """A node's forward returned; both durations in nanoseconds. The sequential loop writes this fact itself."""
+    return _placed({"fact": "ran", "node": step.node, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}, step)
+
+
+def failed(step: Bound, began: int, took: int, error: BaseException) -> Fact:
+    """A node raised `error`; both durations in nanoseconds."""
+    fact = {"fact": "failed", "node": step.node, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}
+    fact["why"] = facts.why(error)
+    return _placed(fact, step)
+
+
+def finished(forward: Forward, start: int) -> None:
+    """Tell that the forward returned, and close its sinks, whatever a watcher raises."""
+    try:
+        forward.end({"fact": "finished", "took_us": _since(start)})
+    finally:
+        forward.close()
+
+
+def broken(forward: Forward, told: Fact | None, start: int, error: BaseException) -> None:
+    """Tell that a node failed (if one did) and that the forward broke, and close its sinks.
+
+    A watcher's interrupt on the way is raised last, so that the record is whole.
+    """
+    interrupt: BaseException | None = None
+    try:
+        if told is not None:
+            try:
+                forward.say(told)
+            except BaseException as raised:
+                interrupt = raised
+        if forward.tell is not None:
+            forward.end({"fact": "broke", "took_us": _since(start), "why": facts.why(error)})
+    finally:
+        forward.close()
+    if interrupt is not None:
+        raise interrupt from error
+
+
+def annotate(error: BaseException, program: Program, forward: Forward, step: int) -> None:
+    """Note on `error` which node raised it: one note of ours, whichever forward it passes through.
+
+    A note of an earlier forward is replaced; one of a forward that ran inside this node is carried on.
+    """
+    bound = program.steps[step]
+    place = f"in node {bound.node!r}, step {step + 1} of {len(program.steps)}"
+    notes = getattr(error, "__notes__", None)
+    ours = [note for note in notes if isinstance(note, _Note)] if isinstance(notes, list) else []
+    for note in ours:
+        notes.remove(note)  # type: ignore[union-attr]
+        if note.around is not None and note.around() is forward:
+            place = f"{note}, of a graph run {place}"
+    note = _Note(place)
+    around = forward.parent.forward if forward.parent is not None else None
+    note.around = weakref.ref(around) if around is not None else None
+    try:
+        error.add_note(note)
+    except Exception:  # a frozen exception, or notes that are no list: it is raised as it is
+        return
+
+
+class _Note(str):
+    """A note of ours, and the forward around the one that wrote it."""
+
+    __slots__ = ("around",)
+    around: weakref.ref[Forward] | None
+
+
+def _placed(fact: Fact, step: Bound) -> Fact:
+    if step.device is not None:
+        fact["device"] = step.device
+    return fact
+
+
+def _since(start: int) -> str:
+    return f"{max(1, (clock() - start) // 1000)}"

@@ -1,0 +1,152 @@
+"""The graph a user holds: it declares, compiles, runs and reads back, each by delegation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import engine
+from .declaring import Declaration
+from .plan import Plan, compile
+from .program import Program
+from .watching import Watching
+
+
+class Graph:
+    """A computation as nodes and the edges between them.
+
+    Made of an expression, ``Graph.somatize(a >> (b | c) >> d)``, or step by step with `node` and `edge`; either way
+    it is the same graph. It may run in several threads at once, inside of a node, and inside of itself. Declaring
+    is for one thread. It can be pickled and copied as far as what its nodes run can.
+    """
+
+    def __init__(self) -> None:
+        self._declaration = Declaration()
+        self._program: Program | None = None
+
+    @classmethod
+    def somatize(cls, expression: Any) -> Graph:
+        """The graph of an expression: a node, a function, or pieces put together with ``>>`` and ``|``.
+
+        Each place in the expression is a node. Ids given with `.named` are kept; the others are the snake_case of
+        what the node runs, with ``_2``, ``_3`` where that is taken. Raises `GraphError` and its subclasses.
+        """
+        graph = cls()
+        graph._declaration.declare(expression)
+        return graph
+
+    def node(self, *args: Any) -> str:
+        """Declare a node, ``node(thing)`` or ``node("id", thing)``; returns its id.
+
+        `thing` is what `somatize.node` takes, with its suffixes. Raises `NameTaken`, `NotANode`, `GraphError`.
+        """
+        self._program = None
+        return self._declaration.node(*args)
+
+    def edge(self, before: str, after: str) -> None:
+        """Declare that the value of `before` feeds `after`.
+
+        Raises `UnknownNode` with the nearest id, `CycleError` with the way round, and `GraphError` for an edge that
+        is there already.
+        """
+        self._program = None
+        self._declaration.topology.connect(before, after)
+
+    def forward(self, input: Any = None, *, watching: Watching = None, threads: int = 1) -> Any:
+        """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
+
+        Each root gets `input`. Values cross edges by reference and are let go once their last reader ran. Nodes
+        run in this thread, in the order of `topological_sort`; with `threads` of more than one, up to so many at the same
+        time, each in a copy of this context and in torch's modes of this thread.
+
+        `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching`): a
+        callable, a Recorder, or a list or tuple of them. With None no fact is made and no clock read.
+
+        A node that raises raises its own exception here, with a note that names it. Raises `NotBuilt` before anything
+        runs where a mark asks for what this version cannot do, and `DeviceMismatch`.
+        """
+        return engine.run(self._compiled(), input, watching, self, engine.checked_threads(threads))
+
+    def nodes(self) -> list[str]:
+        """The ids of all nodes, in the order declared."""
+        return self._declaration.topology.names()
+
+    def edges(self) -> list[tuple[str, str]]:
+        """All edges as (before, after), grouped by where they start."""
+        return self._declaration.topology.edges()
+
+    def roots(self) -> list[str]:
+        """The nodes that get the graph's input."""
+        return self._declaration.topology.roots()
+
+    def leaves(self) -> list[str]:
+        """The nodes whose values `forward` returns."""
+        return self._declaration.topology.leaves()
+
+    def predecessors(self, id: str) -> list[str]:
+        """What feeds a node, in the order its edges were declared. Raises `UnknownNode`."""
+        return self._declaration.topology.predecessors(id)
+
+    def successors(self, id: str) -> list[str]:
+        """What a node feeds, in the order its edges were declared. Raises `UnknownNode`."""
+        return self._declaration.topology.successors(id)
+
+    def topological_sort(self) -> list[str]:
+        """The order in which nodes run: each after all that feed it, else as declared."""
+        return self._declaration.topology.order()
+
+    def implementation(self, id: str) -> Any:
+        """The object a node was declared with. Raises `UnknownNode`."""
+        return self._declaration.implementation(id).thing
+
+    def hosts(self) -> dict[str, str]:
+        """The host of each node that has one."""
+        return self._declaration.marked("host")
+
+    def devices(self) -> dict[str, str]:
+        """The device of each node that was placed on one."""
+        return self._declaration.marked("device")
+
+    def cached(self) -> dict[str, Any]:
+        """What was declared of each node whose result is kept, with its salt."""
+        return self._declaration.marked("cached")
+
+    def frozen(self) -> dict[str, Any]:
+        """What was declared of each node that no longer learns, with its state."""
+        return self._declaration.marked("frozen")
+
+    def mapped_nodes(self) -> dict[str, Any]:
+        """What was declared of each node that goes item by item, with its batch."""
+        return self._declaration.marked("mapped")
+
+    def plan(self) -> Plan:
+        """The compiled steps, as data that prints well; compiled again only after the graph changed."""
+        return self._compiled().plan
+
+    def __len__(self) -> int:
+        return len(self._declaration.topology)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._declaration.topology
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.nodes())
+
+    def __bool__(self) -> bool:
+        """True, also when empty: an empty graph is a graph."""
+        return True
+
+    def __repr__(self) -> str:
+        return self._declaration.shown()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_declaration": self._declaration, "_program": None}
+
+    def _compiled(self) -> Program:
+        # Two threads may both compile the first time; either program will do.
+        program = self._program
+        if program is None:
+            declaration = self._declaration
+            program = Program(compile(declaration.topology, declaration.marks), declaration.implementations)
+            self._program = program
+        return program
