@@ -42,8 +42,8 @@ def _dump_time(value: dt.time) -> list[Any]:
 
 
 def _load_time(plain: list[Any]) -> dt.time:
-    *clock, fold, zone = plain
-    return dt.time(*clock, zone, fold=fold)
+    hour, minute, second, micros, fold, zone = plain
+    return dt.time(hour, minute, second, micros, zone, fold=fold)
 
 
 def _dump_datetime(value: dt.datetime) -> list[Any]:
@@ -51,8 +51,8 @@ def _dump_datetime(value: dt.datetime) -> list[Any]:
 
 
 def _load_datetime(plain: list[Any]) -> dt.datetime:
-    *clock, fold, zone = plain
-    return dt.datetime(*clock, zone, fold=fold)
+    year, month, day, *clock = plain
+    return dt.datetime.combine(dt.date(year, month, day), _load_time(clock))
 
 
 def _dump_timezone(value: dt.timezone) -> list[Any]:

@@ -11,7 +11,7 @@ from somatize.errors import DamagedStore, NewerFormat, StoreError
 from . import arrays
 from .kinds import BUILTIN
 from .registry import by_kind, named
-from .script import AGAIN, BYTES, CODEC, DICT, END, FORMAT, HEAD, INT, KIND, LIST, NEWER, TEXT, VIEW, Op, unpacker
+from .script import AGAIN, BYTES, CODEC, DICT, END, FORMAT, HEAD, INT, KIND, LIST, NEWER, TEXT, VIEW, unpacker
 
 
 class Reader:
@@ -21,7 +21,7 @@ class Reader:
         self.size = len(data)
         self.absent: dict[str, str] = {}
         self._data = data
-        self._taken = self._until = 0
+        self._taken = 0
         self._stack: list[Any] = []
         self._made: list[Any] = []
 
@@ -30,10 +30,10 @@ class Reader:
         objects = unpacker(script, self._ext)
         for token in objects:
             cls = type(token)
-            if cls is Op:
-                if token.code == END:
+            if cls is tuple:  # what no plain object of a script is
+                if token[0] == END:
                     return self._end(objects.tell() == len(script))
-                self._apply(token.code, token.data)
+                self._apply(*token)
             else:
                 self._stack.append(token)
                 if cls is list or cls is dict:
@@ -64,7 +64,7 @@ class Reader:
             return str(self._bulk(data), "utf-8", "surrogatepass")
         if code == BYTES:
             return bytes(self._bulk(data))
-        return self._bulk(data) if code == VIEW else Op(code, data)
+        return self._bulk(data) if code == VIEW else (code, data)
 
     def _bulk(self, length: bytes) -> memoryview:
         start, self._taken = self._taken, self._taken + int.from_bytes(length, "little")
@@ -73,18 +73,17 @@ class Reader:
         return self._data[start : self._taken]
 
     def _apply(self, code: int, data: bytes) -> None:
-        if code == LIST:
-            self._make(self._pop(int.from_bytes(data, "little")))
-        elif code == DICT:
-            items = iter(self._pop(2 * int.from_bytes(data, "little")))
-            self._make(dict(zip(items, items, strict=True)))
-        elif code == AGAIN:
-            self._stack.append(self._made[int.from_bytes(data, "little")])
-        elif code == KIND:
+        if code == KIND:
             plain = self._stack.pop()
             if type(plain) in (list, dict):
                 self._made.pop()
-            self._make(self._builtin(data.decode(), plain))
+            self._make(tensors.load_tensor(plain, self.absent) if data == _TENSOR else _LOADS[data](plain))
+        elif code == LIST:
+            self._make(self._pop(int.from_bytes(data, "little")))
+        elif code == DICT:
+            self._make(self._dict(int.from_bytes(data, "little")))
+        elif code == AGAIN:
+            self._stack.append(self._made[int.from_bytes(data, "little")])
         elif code == CODEC:
             self._make(self._registered(data.decode("utf-8", "surrogatepass"), self._stack.pop()))
         else:
@@ -102,10 +101,12 @@ class Reader:
         self._stack.append(value)
         self._made.append(value)
 
-    def _builtin(self, kind: str, plain: Any) -> Any:
-        if kind == "tensor":
-            return tensors.load_tensor(plain, self.absent)
-        return _LOADS[kind](plain)
+    def _dict(self, count: int) -> dict[Any, Any]:
+        items = iter(self._pop(2 * count))
+        made = dict(zip(items, items, strict=True))
+        if len(made) != count:
+            raise DamagedStore(f"a dict of {count} keys has but {len(made)} different ones")
+        return made
 
     def _registered(self, kind: str, plain: Any) -> Any:
         entry = by_kind.get(kind)
@@ -128,9 +129,10 @@ class Reader:
         return value
 
 
-_LOADS: Mapping[str, Callable[[Any], Any]] = {
-    **{kind.name: kind.load for kind in BUILTIN.values()},
-    "bytearray": lambda plain: bytearray(plain[0]),
-    "ndarray": arrays.load,
-    "npscalar": arrays.load_scalar,
+_TENSOR = b"tensor"
+_LOADS: Mapping[bytes, Callable[[Any], Any]] = {
+    **{kind.name.encode(): kind.load for kind in BUILTIN.values()},
+    b"bytearray": lambda plain: bytearray(plain[0]),
+    b"ndarray": arrays.load,
+    b"npscalar": arrays.load_scalar,
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
+
+from somatize.errors import NotKeepable
 
 Ext = msgpack.ExtType
 """What the packer writes as an ext object: a code and its bytes."""
@@ -22,6 +24,9 @@ NEWER = 16  # first bytes below this are kept for later versions; any other was 
 LONG = 1024  # a text or bytes longer than this goes into the bulk, where it is not copied on its way
 BATCH = 1024  # msgpack's packer doubles its buffer as it fills; batches keep that small
 
+DEEPEST_TREE = 400  # msgpack itself follows 511 levels on its way there, and more on its way back
+LARGEST_TREE = 1 << 20  # items or characters; what is larger goes in pieces, to stay small in memory
+
 # The codes of the script's ext objects.
 INT, TEXT, BYTES, VIEW, LIST, DICT, AGAIN, KIND, CODEC, END = range(10)
 
@@ -30,15 +35,12 @@ TEXTS = frozenset({str, bytes})
 SCALARS = NUMBERS | TEXTS
 
 
-class Op(NamedTuple):
-    """An ext object of the script that works on the stack."""
-
-    code: int
-    data: bytes
-
-
 def _wide(value: Any) -> msgpack.ExtType:
     # The packer asks about what it cannot write: of what it is given here, whole numbers of more than 64 bits.
+    if type(value) is not int:
+        raise NotKeepable(
+            f"a list or dict got a {type(value).__name__} while it was being written down; keep it as it is"
+        )
     return msgpack.ExtType(INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
 
 

@@ -17,9 +17,11 @@ from .script import (
     BYTES,
     CODEC,
     DEEPEST,
+    DEEPEST_TREE,
     DICT,
     END,
     KIND,
+    LARGEST_TREE,
     LIST,
     LONG,
     NUMBERS,
@@ -34,6 +36,8 @@ from .script import (
     packer,
 )
 
+_TREE = SCALARS | {list, dict}
+
 
 def _is_flat(items: list[Any]) -> bool:
     """Whether every one of the items is a scalar that goes into the script as it is."""
@@ -44,6 +48,30 @@ def _is_flat(items: list[Any]) -> bool:
         return False
     texts = items if kinds <= TEXTS else [item for item in items if type(item) in TEXTS]
     return max(map(len, texts)) <= LONG
+
+
+def _is_tree(value: object) -> bool:
+    """Whether a value is lists, dicts and short scalars alone, each list and dict at one place, and not too large.
+
+    Looked at level by level and not item by item, as this is the way to msgpack's own speed.
+    """
+    level: list[Any] = [value]
+    seen: set[int] = set()
+    containers = room = 0
+    for _ in range(DEEPEST_TREE):
+        seen.update(map(id, level))
+        containers += len(level)
+        dicts = [one for one in level if type(one) is dict]
+        items = list(chain.from_iterable(chain(level, map(dict.values, dicts))))
+        kinds = set(map(type, items))
+        sizes = [len(one) for one in items if type(one) in TEXTS] if kinds & TEXTS else [0]
+        room += len(items) + sum(sizes)
+        if not kinds <= _TREE or room > LARGEST_TREE or max(sizes) > LONG or len(seen) < containers:
+            return False
+        if kinds <= SCALARS:
+            return True
+        level = [one for one in items if type(one) is list or type(one) is dict]
+    return False
 
 
 class _Frame:
@@ -128,6 +156,9 @@ class Writer:
         """A list or dict: at once where it holds nothing but scalars, else item by item."""
         items = value if cls is list else list(chain.from_iterable(value.items()))
         if not _is_flat(items):
+            if not self._frames and _is_tree(value):
+                self.script += self._pack(value)
+                return
             self._open(_Frame(LIST if cls is list else DICT, items, owner))
             return
         if len(items) <= BATCH:
@@ -148,6 +179,10 @@ class Writer:
             plain = kind.dump(value)
         except NotKeepable as refused:
             raise self._refusal(str(refused)) from refused
+        if type(plain) is list and len(plain) <= BATCH and _is_flat(plain):  # the way of a small tuple, made short
+            self.script += self._pack(plain) + op(KIND, kind.name.encode())
+            self._note(value)
+            return
         frame = _Frame(KIND, [], value, kind.name)
         frame.reuses = type(plain) in (list, dict)
         self._open(frame)
@@ -230,6 +265,8 @@ class Writer:
                 place += f"[{key}]" if frame.at % 2 == 0 else f".keys()[{(frame.at - 1) // 2}]"
             elif frame.code == LIST and (not within or within in SEQUENCES):
                 place += f"[{frame.at - 1}]"
+            elif frame.code == CODEC:
+                place += f".<{frame.name}>"
             within = frame.name if frame.code == KIND else ""
         return place
 
