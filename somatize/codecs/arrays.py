@@ -31,8 +31,8 @@ def dump(value: Any) -> tuple[list[Any], memoryview | bytes]:
     import numpy as np
 
     if isinstance(value, np.str_):
-        # An array would drop the zeros these end in.
-        return ["str"], str(value).encode("utf-8", "surrogatepass")
+        # An array would drop the zeros these end in, and so would `str(value)`.
+        return ["str"], str.encode(value, "utf-8", "surrogatepass")
     if isinstance(value, np.bytes_):
         return ["bytes"], bytes(value)
     form = _describe(value.dtype)

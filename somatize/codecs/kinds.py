@@ -28,7 +28,7 @@ class Kind(NamedTuple):
     load: Callable[[Any], Any]
 
 
-SEQUENCES = frozenset({"tuple", "deque"})
+POSITIONS = frozenset({"tuple"})
 """The kinds whose plainer value is a list with the same positions."""
 
 _FACTORIES: dict[str, Any] = {
@@ -148,6 +148,6 @@ BUILTIN: dict[type, Kind] = {
     OrderedDict: Kind("OrderedDict", _dump_ordered, _load_ordered),
     defaultdict: Kind("defaultdict", _dump_default, _load_default),
     Counter: Kind("Counter", _dump_counter, _load_counter),
-    deque: Kind("deque", list, deque),
+    deque: Kind("deque", lambda v: [list(v), v.maxlen], lambda p: deque(*p)),
 }
 """What is written for each type, which is matched exactly: a subclass would come back as its parent."""

@@ -22,6 +22,7 @@ class Reader:
         self.absent: dict[str, str] = {}
         self._data = data
         self._taken = 0
+        self._views = 0
         self._stack: list[Any] = []
         self._made: list[Any] = []
 
@@ -53,7 +54,8 @@ class Reader:
         return self._data[HEAD : self._taken]
 
     def _end(self, complete: bool) -> Any:
-        if not complete or self._taken != self.size or len(self._stack) != 1:
+        # A view that nothing was made of would show memory that is not the caller's, and may be gone.
+        if not complete or self._taken != self.size or len(self._stack) != 1 or self._views:
             raise DamagedStore(f"these {self.size} bytes are not all of one value")
         return self._stack[0]
 
@@ -64,7 +66,10 @@ class Reader:
             return str(self._bulk(data), "utf-8", "surrogatepass")
         if code == BYTES:
             return bytes(self._bulk(data))
-        return self._bulk(data) if code == VIEW else (code, data)
+        if code == VIEW:
+            self._views += 1
+            return self._bulk(data)
+        return code, data
 
     def _bulk(self, length: bytes) -> memoryview:
         start, self._taken = self._taken, self._taken + int.from_bytes(length, "little")
@@ -74,10 +79,7 @@ class Reader:
 
     def _apply(self, code: int, data: bytes) -> None:
         if code == KIND:
-            plain = self._stack.pop()
-            if type(plain) in (list, dict):
-                self._made.pop()
-            self._make(tensors.load_tensor(plain, self.absent) if data == _TENSOR else _LOADS[data](plain))
+            self._make(self._builtin(data, self._stack.pop()))
         elif code == LIST:
             self._make(self._pop(int.from_bytes(data, "little")))
         elif code == DICT:
@@ -100,6 +102,14 @@ class Reader:
     def _make(self, value: Any) -> None:
         self._stack.append(value)
         self._made.append(value)
+
+    def _builtin(self, kind: bytes, plain: Any) -> Any:
+        if type(plain) in (list, dict):
+            self._made.pop()
+        if kind in _BULKY:
+            self._views -= type(plain[-1]) is memoryview
+            return _BULKY[kind](plain, self.absent)
+        return _LOADS[kind](plain)
 
     def _dict(self, count: int) -> dict[Any, Any]:
         items = iter(self._pop(2 * count))
@@ -129,10 +139,10 @@ class Reader:
         return value
 
 
-_TENSOR = b"tensor"
-_LOADS: Mapping[bytes, Callable[[Any], Any]] = {
-    **{kind.name.encode(): kind.load for kind in BUILTIN.values()},
-    b"bytearray": lambda plain: bytearray(plain[0]),
-    b"ndarray": arrays.load,
-    b"npscalar": arrays.load_scalar,
+_LOADS: Mapping[bytes, Callable[[Any], Any]] = {kind.name.encode(): kind.load for kind in BUILTIN.values()}
+_BULKY: Mapping[bytes, Callable[[Any, dict[str, str]], Any]] = {
+    b"bytearray": lambda plain, _: bytearray(plain[0]),
+    b"ndarray": lambda plain, _: arrays.load(plain),
+    b"npscalar": lambda plain, _: arrays.load_scalar(plain),
+    b"tensor": tensors.load_tensor,
 }

@@ -9,7 +9,7 @@ from somatize import tensors
 from somatize.errors import NotKeepable
 
 from . import arrays
-from .kinds import BUILTIN, SEQUENCES, Kind
+from .kinds import BUILTIN, POSITIONS, Kind
 from .registry import Registered, by_type, library_kind, named
 from .script import (
     AGAIN,
@@ -263,7 +263,7 @@ class Writer:
             if frame.code == DICT:
                 key = _shown(frame.items[(frame.at - 1) // 2 * 2])
                 place += f"[{key}]" if frame.at % 2 == 0 else f".keys()[{(frame.at - 1) // 2}]"
-            elif frame.code == LIST and (not within or within in SEQUENCES):
+            elif frame.code == LIST and (not within or within in POSITIONS):
                 place += f"[{frame.at - 1}]"
             elif frame.code == CODEC:
                 place += f".<{frame.name}>"
