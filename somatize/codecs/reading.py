@@ -11,7 +11,7 @@ from somatize.errors import DamagedStore, NewerFormat, StoreError
 from . import arrays
 from .kinds import BUILTIN
 from .registry import by_kind, named
-from .script import AGAIN, BYTES, CODEC, DICT, END, FORMAT, HEAD, INT, KIND, LIST, NEWER, TEXT, VIEW, unpacker
+from .script import AGAIN, BYTES, CODEC, DICT, END, FORMAT, HEAD, INT, KIND, LIST, LONG, NEWER, TEXT, VIEW, unpacker
 
 
 class Reader:
@@ -37,7 +37,7 @@ class Reader:
                 self._apply(*token)
             else:
                 self._stack.append(token)
-                if cls is list or cls is dict:
+                if cls is list or cls is dict or ((cls is str or cls is bytes) and len(token) > LONG):
                     self._made.append(token)
         raise DamagedStore(f"these {self.size} bytes end before the value does")
 
@@ -93,7 +93,7 @@ class Reader:
 
     def _pop(self, count: int) -> list[Any]:
         start = len(self._stack) - count
-        if count == 0 or start < 0:
+        if start < 0:
             raise DamagedStore(f"a container of {count} items has {len(self._stack)} to take")
         items = self._stack[start:]
         del self._stack[start:]

@@ -24,7 +24,7 @@ by_type: dict[type, Registered] = {}
 by_kind: dict[str, Registered] = {}
 
 
-def codec(kind: str, type: type, *, dump: Callable[[Any], Any], load: Callable[[Any], Any]) -> None:  # noqa: A002
+def codec(kind: str, type: type, *, dump: Callable[[Any], Any], load: Callable[[Any], Any]) -> None:
     """Teach the store a further type: `dump` makes a plainer value of one, and `load` one of that again.
 
     What `dump` gives may hold anything that can be written, further registered types included. `kind` stands

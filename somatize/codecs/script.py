@@ -25,7 +25,7 @@ LONG = 1024  # a text or bytes longer than this goes into the bulk, where it is 
 BATCH = 1024  # msgpack's packer doubles its buffer as it fills; batches keep that small
 
 DEEPEST_TREE = 400  # msgpack itself follows 511 levels on its way there, and more on its way back
-LARGEST_TREE = 1 << 20  # items or characters; what is larger goes in pieces, to stay small in memory
+LARGEST_TREE = 1 << 20  # items and characters; what is larger goes in pieces, to stay small in memory
 
 # The codes of the script's ext objects.
 INT, TEXT, BYTES, VIEW, LIST, DICT, AGAIN, KIND, CODEC, END = range(10)

@@ -61,11 +61,14 @@ def _is_tree(value: object) -> bool:
     for _ in range(DEEPEST_TREE):
         seen.update(map(id, level))
         containers += len(level)
+        room += sum(map(len, level))
+        if room > LARGEST_TREE:
+            return False
         dicts = [one for one in level if type(one) is dict]
         items = list(chain.from_iterable(chain(level, map(dict.values, dicts))))
         kinds = set(map(type, items))
         sizes = [len(one) for one in items if type(one) in TEXTS] if kinds & TEXTS else [0]
-        room += len(items) + sum(sizes)
+        room += sum(sizes)
         if not kinds <= _TREE or room > LARGEST_TREE or max(sizes) > LONG or len(seen) < containers:
             return False
         if kinds <= SCALARS:
@@ -134,9 +137,15 @@ class Writer:
         if cls in NUMBERS or len(value) <= LONG:
             self.script += self._pack(value)
             return
+        place = self._places.get(id(value))
+        if place is not None:
+            self.script += numbered(AGAIN, place)
+            return
         data = value.encode("utf-8", "surrogatepass") if cls is str else value
         self.bulk.append(data)
         self.script += op(TEXT if cls is str else BYTES, len(data).to_bytes(8, "little"))
+        self._held.append(value)
+        self._note(value)
 
     def _container(self, value: Any, cls: type) -> None:
         self._places[id(value)] = -1
@@ -226,12 +235,12 @@ class Writer:
         self._note(value)
 
     def _open(self, frame: _Frame) -> None:
-        self._frames.append(frame)
         self._deep += frame.owner is not None
         if self._deep > DEEPEST:
-            place = self._place()
-            short = place if len(place) < 80 else f"{place[:40]}...{place[-20:]}"
-            raise NotKeepable(f"{short} lies deeper than {DEEPEST} levels in the value; no codec follows it so far")
+            raise NotKeepable(
+                f"{self._place()} lies more than {DEEPEST} levels deep; no codec follows it; return something flatter"
+            )
+        self._frames.append(frame)
 
     def _close(self, frame: _Frame) -> None:
         self._deep -= frame.owner is not None
@@ -245,7 +254,7 @@ class Writer:
         self._note(frame.owner)
 
     def _note(self, owner: object) -> None:
-        # The reader counts alike: every list, dict and thing made has a place; one made of a list takes the list's.
+        # The reader counts alike: each list, dict, long text and made thing has a place; one made of a list, its.
         if owner is not None:
             self._places[id(owner)] = self._made
         self._made += 1
@@ -268,7 +277,7 @@ class Writer:
             elif frame.code == CODEC:
                 place += f".<{frame.name}>"
             within = frame.name if frame.code == KIND else ""
-        return place
+        return place if len(place) <= 200 else f"{place[:100]}...{place[-80:]}"
 
 
 def _shown(key: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime as dt
+import decimal
 import enum
 import math
 import threading
@@ -135,6 +136,15 @@ def test_a_deep_value_comes_back(back, depth, wrap):
     assert again == "bottom"
 
 
+def test_a_place_far_down_is_shortened():
+    value: object = threading.Lock()
+    for _ in range(3000):
+        value = [value]
+    with pytest.raises(NotKeepable, match="lock") as told:
+        codecs.dumps(value)
+    assert len(str(told.value)) < 400
+
+
 def test_a_deeper_value_than_allowed_is_refused():
     value: object = ()
     for _ in range(codecs.DEEPEST + 1):
@@ -150,6 +160,12 @@ def test_what_is_shared_is_written_once_and_is_one_again(back):
     assert again["a"][0] is again["a"][1] is again["c"]
     assert again["b"][0] is again["b"][1]
     assert len(codecs.dumps([array] * 50)) < 81_000
+    text, raw = "t" * 5000, b"r" * 5000
+    assert len(codecs.dumps([[text, raw, 1]] + [[text, raw]] * 50 + [{i: text} for i in range(50)])) < 12_000
+    texts = back([text, (raw, text, [raw]), {text: row}, decimal.Decimal("1" * 2000), row])
+    assert texts == [text, (raw, text, [raw]), {text: row}, decimal.Decimal("1" * 2000), row]
+    assert texts[0] is texts[1][1]
+    assert texts[2][text] is texts[4]
     again["c"].append(3)
     assert again["a"] == [[1, 2, 3], [1, 2, 3]]
 
