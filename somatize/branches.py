@@ -24,7 +24,7 @@ from .watching import HERE, Branch, Forward
 class Outcome(NamedTuple):
     """What became of one node; times in nanoseconds."""
 
-    index: int
+    step: int
     value: Any
     began: int
     took: int
@@ -64,19 +64,19 @@ class _Walk:
             self.crew.dismiss()
         if self.errors:
             raise self.errors[min(self.errors)]
-        return fetch(self.slots, self.program.answer)
+        return fetch(self.slots, self.program.leaf)
 
     def _deal_out(self) -> None:
         """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
         while self.ready and not self.errors and self.crew.has_room():
             step = self.program.steps[heapq.heappop(self.ready)]
-            value = fetch(self.slots, self.program.source(step.index))
+            value = fetch(self.slots, self.program.source(step.number))
             if self.forward.entering is not None:
                 self.forward.enter(step.node)
             if self.ready or self.crew.busy:
                 self.crew.give(self._job(step, value))
             else:
-                self.forward.step = step.index
+                self.forward.step = step.number
                 self._take_here(step, value)
             del value  # nothing here may outlive the node's last reader
 
@@ -87,18 +87,18 @@ class _Walk:
 
     def _job(self, step: Bound, value: Any) -> Job:
         context = contextvars.copy_context()
-        branch = Branch(self.forward, step.index)
+        branch = Branch(self.forward, step.number)
         return lambda: context.run(_call_in, branch, self.modes, step, value)
 
     def _take(self, outcome: Outcome) -> None:
-        step = self.program.steps[outcome.index]
+        step = self.program.steps[outcome.step]
         if outcome.error is not None:
             self._failed(step, outcome)
             return
-        self._let_go(step.index)
-        if self.readers[step.index]:
-            self.slots[step.index] = outcome.value
-        for index in self.after[step.index]:
+        self._let_go(step.number)
+        if self.readers[step.number]:
+            self.slots[step.number] = outcome.value
+        for index in self.after[step.number]:
             self.waiting[index] -= 1
             if not self.waiting[index]:
                 heapq.heappush(self.ready, index)
@@ -113,13 +113,13 @@ class _Walk:
 
     def _failed(self, step: Bound, outcome: Outcome) -> None:
         error = outcome.error
-        assert error is not None  # noqa: S101  for mypy; _take has looked
-        annotate(error, self.program, self.forward, step.index)
+        assert error is not None  # for mypy: _take has looked
+        annotate(error, self.program, self.forward, step.number)
         if self.forward.tell is not None:
             self.forward.say(failed(step, outcome.began - self.start, outcome.took, error))
         if not isinstance(error, Exception) or isinstance(error, MemoryError):
             raise error
-        self.errors[step.index] = error
+        self.errors[step.number] = error
 
 
 class _Crew:
@@ -137,7 +137,9 @@ class _Crew:
 
     def give(self, job: Job) -> None:
         if self.busy == self._started:
-            work = threading.Thread(target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True)
+            work = threading.Thread(
+                target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True
+            )
             work.start()
             self._started += 1
         self.busy += 1
@@ -179,8 +181,8 @@ def _call(step: Bound, value: Any) -> Outcome:
         if step.device is not None:
             held_to(value, step.node, step.device)
     except BaseException as error:
-        return Outcome(step.index, None, began, clock() - began, error)
-    return Outcome(step.index, value, began, took, None)
+        return Outcome(step.number, None, began, clock() - began, error)
+    return Outcome(step.number, value, began, took, None)
 
 
 def _readers(program: Program) -> list[int]:
@@ -196,5 +198,5 @@ def _after(program: Program) -> list[list[int]]:
     after: list[list[int]] = [[] for _ in program.plan.steps]
     for step in program.plan.steps:
         for source in step.inputs:
-            after[source].append(step.index)
+            after[source].append(step.number)
     return after

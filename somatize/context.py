@@ -13,18 +13,17 @@ class Ctx:
     """What a node is told beside its input.
 
     It is made once with the plan and shared by all forwards; what differs per forward is looked up when asked.
-    `node` is the id the node has in its graph, `device` the name that `.on` gave, or None.
+    `node` is the id the node has in its graph, `step` its number in the plan, `device` the name that `.on` gave, or
+    None.
     """
 
-    __slots__ = ("_key", "_running", "_step", "device", "node")
+    __slots__ = ("_key", "_running", "device", "node", "step")
 
-    def __init__(
-        self, node: str, device: str | None, step: int = -1, key: object = None, running: Any = ()
-    ) -> None:
+    def __init__(self, node: str, device: str | None, step: int = -1, key: object = None, running: Any = ()) -> None:
         """A ctx made by hand, to call a node's forward in a test, is watched by nobody."""
         self.node = node
         self.device = device
-        self._step = step
+        self.step = step
         self._key = key
         self._running = running
 
@@ -32,15 +31,15 @@ class Ctx:
         """Say a fact to the watchers of this forward: ``ctx.tell({"fact": "loss", "value": loss})``.
 
         It is stamped with this node and told in order, before the node's own `ran`. Values become text as
-        `somatize.facts.said` describes; with nobody watching nothing happens. Works in threads the node starts. A thread
-        that has no context of this forward is heard if its graph is running just once. Raises `FactError` for
+        `somatize.facts.said` describes; with nobody watching nothing happens. Works in threads the node starts.
+        A thread that has no context of this forward is heard if its graph is running just once. Raises `FactError` for
         one of the eight kinds, which only the engine tells, and for a dict without a kind.
         """
         if fact.get("fact") in facts.KINDS:
             raise FactError(f"{fact['fact']!r} is told by the engine alone; node {self.node!r} may say any other kind")
         place = self._place()
         if place is not None and place.forward.tell is not None:
-            watching.say_from_node(place, self._step, facts.said(fact, node=self.node))
+            watching.say_from_node(place, self.step, facts.said(fact, node=self.node))
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Say how far the node is to the watchers that show it. It is no fact and is not stored."""

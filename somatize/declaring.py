@@ -66,7 +66,9 @@ class Declaration:
         edges = topology.edges()
         size = f"{len(topology)} node{'s' * (len(topology) != 1)}, {len(edges)} edge{'s' * (len(edges) != 1)}"
         lines = [f"{name} -> {', '.join(after)}" for name in topology.names() if (after := topology.successors(name))]
-        lines += [name for name in topology.names() if not topology.successors(name) and not topology.predecessors(name)]
+        lines += [
+            name for name in topology.names() if not topology.successors(name) and not topology.predecessors(name)
+        ]
         if len(lines) > _SHOWN:
             lines = [*lines[: _SHOWN - 2], f"... {len(lines) - _SHOWN + 1} more ...", lines[-1]]
         return f"Graph({size}: {'; '.join(lines)})"

@@ -13,7 +13,9 @@ from .watching import Forward
 
 def ran(step: Bound, began: int, took: int) -> Fact:
     """A node's forward returned; both durations in nanoseconds. The sequential loop writes this fact itself."""
-    return _placed({"fact": "ran", "node": step.node, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}, step)
+    return _placed(
+        {"fact": "ran", "node": step.node, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}, step
+    )
 
 
 def failed(step: Bound, began: int, took: int, error: BaseException) -> Fact:

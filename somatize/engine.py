@@ -7,6 +7,7 @@ fact. Branches at the same time are `somatize.branches`.
 from __future__ import annotations
 
 from time import perf_counter_ns as clock
+from types import BuiltinMethodType
 from typing import Any
 
 from . import branches, watching
@@ -15,23 +16,31 @@ from .errors import GraphError
 from .program import Program, fetch, held_to
 from .watching import HERE, Forward
 
+_NO_SLOTS: list[Any] = []
+"""Those of a plan that stores nothing; nothing is written there."""
+
 
 def run(program: Program, given: Any, watching_: watching.Watching, graph: Any, threads: int) -> Any:
     """One forward of `program`; see `Graph.forward`."""
     if program.unbuilt is not None:
         program.refuse_unbuilt()
-    forward = Forward()
-    forward.key = program.key
-    forward.parent = HERE.get()
-    if watching_ is not None:
-        watching.watch(forward, watching_, graph)
+    alone = threads == 1 or checked_threads(threads) == 1
+    around = HERE.get()
+    if watching_ is None and around is None and alone:
+        forward = program.unwatched
+    else:
+        forward = Forward(around, program.key)
+        if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
+            forward.tell = watching_
+        elif watching_ is not None:
+            watching.watch(forward, watching_, graph)
     here = HERE.set(forward)
     try:
         if forward.tell is None:
-            return _walk(program, given, forward) if threads == 1 else branches.walk(program, given, forward, threads)
+            return _walk(program, given, forward) if alone else branches.walk(program, given, forward, threads)
         program.running.append(forward)
         try:
-            return _observe(program, given, forward) if threads == 1 else _observe_branches(program, given, forward, threads)
+            return (_observe if alone else _observe_branches)(program, given, forward, threads)
         finally:
             program.running.remove(forward)
     finally:
@@ -40,63 +49,87 @@ def run(program: Program, given: Any, watching_: watching.Watching, graph: Any, 
 
 def _walk(program: Program, given: Any, forward: Forward) -> Any:
     """The plan, unwatched."""
-    slots = program.slots(given)
+    slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given
+    ctx = moves = None
     try:
-        for index, _, runner, ctx, source, frees, keep, device in program.steps:
+        for runner, ctx, moves in program.brief:
+            if moves is None:
+                value = runner.forward(value, ctx)
+                continue
+            source, frees, keep, device, (_, node) = moves
             if source is not None:
-                value = slots[source] if source.__class__ is int else fetch(slots, source)
-            forward.step = index
+                value = slots[source] if type(source) is int else fetch(slots, source)
             value = runner.forward(value) if ctx is None else runner.forward(value, ctx)
             if device is not None:
-                held_to(value, program.steps[index].node, device)
-            if frees:
-                for slot in frees:
-                    slots[slot] = None
+                held_to(value, node, device)
+            for slot in frees:
+                slots[slot] = None
             if keep >= 0:
                 slots[keep] = value
     except BaseException as error:
-        annotate(error, program, forward, forward.step)
+        at = moves[4][0] if moves is not None else ctx.step if ctx is not None else -1
+        if at >= 0:
+            annotate(error, program, forward, at)
         raise
-    return fetch(slots, program.answer)
+    answer = program.answer
+    return value if answer is None else fetch(slots, answer)
 
 
-def _observe(program: Program, given: Any, forward: Forward) -> Any:
-    """The plan, watched. One long function, because every call in it would be paid once per node."""
-    slots = program.slots(given)
+def _observe(program: Program, given: Any, forward: Forward, _: int) -> Any:  # noqa: C901
+    """The plan, watched. One long function, because every call in it would be paid once per node.
+
+    What another thread may say is minded as `watching.say_from_node` tells: while there is no gate, this thread is
+    the only one that tells anybody, and `tell` is what `forward.tell` is.
+    """
+    slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given
+    tell, entering = forward.tell, forward.entering
     start = began = clock()
     try:
-        for index, node, runner, ctx, source, frees, keep, device in program.steps:
-            if source is not None:
-                value = slots[source] if source.__class__ is int else fetch(slots, source)
-            if forward.entering is not None:
-                forward.enter(node)
-            forward.step = index
-            began = clock()
-            value = runner.forward(value) if ctx is None else runner.forward(value, ctx)
-            took = clock() - began
-            if device is not None:
-                held_to(value, node, device)
-            forward.step = -1
-            if frees:
+        for index, node, runner, ctx, moves in program.lines if entering is None else program.full:
+            if moves is None:
+                forward.step = index
+                began = clock()
+                value = runner.forward(value, ctx)
+                took = clock() - began
+                fact = {
+                    "fact": "ran",
+                    "node": node,
+                    "began_us": f"{(began - start) // 1000}",
+                    "took_us": f"{took // 1000}",
+                }
+            else:
+                source, frees, keep, device, _at = moves
+                if source is not None:
+                    value = slots[source] if type(source) is int else fetch(slots, source)
+                if entering is not None:
+                    forward.enter(node)
+                    tell, entering = forward.tell, forward.entering
+                forward.step = index
+                began = clock()
+                value = runner.forward(value) if ctx is None else runner.forward(value, ctx)
+                took = clock() - began
+                fact = {
+                    "fact": "ran",
+                    "node": node,
+                    "began_us": f"{(began - start) // 1000}",
+                    "took_us": f"{took // 1000}",
+                }
+                if device is not None:
+                    held_to(value, node, device)
+                    fact["device"] = device
                 for slot in frees:
                     slots[slot] = None
-            if keep >= 0:
-                slots[keep] = value
-            fact = {
-                "fact": "ran",
-                "node": node,
-                "began_us": f"{(began - start) // 1000}",
-                "took_us": f"{took // 1000}",
-            }
-            if device is not None:
-                fact["device"] = device
+                if keep >= 0:
+                    slots[keep] = value
+            forward.step = -1
             if forward.gate is None:
                 try:
-                    forward.tell(fact)  # type: ignore[misc]
+                    tell(fact)  # type: ignore[misc]
                 except Exception as error:
                     forward.refuse(error)
+                    tell = forward.tell
             else:
                 forward.say(fact)
     except BaseException as error:
@@ -107,8 +140,16 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:
             forward.step = -1
         broken(forward, told, start, error)
         raise
-    finished(forward, start)
-    return fetch(slots, program.answer)
+    if forward.gate is None and not forward.doors:
+        forward.over = True
+        try:
+            tell({"fact": "finished", "took_us": f"{(clock() - start) // 1000 or 1}"})  # type: ignore[misc]
+        except Exception as error:
+            forward.refuse(error)
+    else:
+        finished(forward, start)
+    answer = program.answer
+    return value if answer is None else fetch(slots, answer)
 
 
 def _observe_branches(program: Program, given: Any, forward: Forward, threads: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import engine
 from .declaring import Declaration
-from .plan import Plan, compile
+from .plan import Plan, compiled
 from .program import Program
 from .watching import Watching
 
@@ -56,8 +56,8 @@ class Graph:
         """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
 
         Each root gets `input`. Values cross edges by reference and are let go once their last reader ran. Nodes
-        run in this thread, in the order of `topological_sort`; with `threads` of more than one, up to so many at the same
-        time, each in a copy of this context and in torch's modes of this thread.
+        run in this thread, in the order of `topological_sort`; with `threads` of more than one, up to so many at the
+        same time, each in a copy of this context and in torch's modes of this thread.
 
         `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching`): a
         callable, a Recorder, or a list or tuple of them. With None no fact is made and no clock read.
@@ -65,7 +65,7 @@ class Graph:
         A node that raises raises its own exception here, with a note that names it. Raises `NotBuilt` before anything
         runs where a mark asks for what this version cannot do, and `DeviceMismatch`.
         """
-        return engine.run(self._compiled(), input, watching, self, engine.checked_threads(threads))
+        return engine.run(self._program or self._compiled(), input, watching, self, threads)
 
     def nodes(self) -> list[str]:
         """The ids of all nodes, in the order declared."""
@@ -147,6 +147,6 @@ class Graph:
         program = self._program
         if program is None:
             declaration = self._declaration
-            program = Program(compile(declaration.topology, declaration.marks), declaration.implementations)
+            program = Program(compiled(declaration.topology, declaration.marks), declaration.implementations)
             self._program = program
         return program

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from . import tensors
 from .errors import NotANode
@@ -25,7 +26,7 @@ class Implementation:
         target = _target(thing)
         self.thing = thing
         self.runner: Any = thing if target is getattr(thing, "forward", None) else _Caller(target)
-        self.takes_ctx = _takes_ctx(thing, target)
+        self.takes_ctx = _read(thing, target)
         self.name = snake_case(_own_name(thing))
 
     def __reduce__(self) -> tuple[type, tuple[Any]]:
@@ -74,8 +75,21 @@ def _target(thing: Any) -> Any:
             f"{shown(thing)} cannot be a node: it has no `forward`; give a Node, a function f(x) or f(x, ctx), "
             "or an object with forward(x) or forward(x, ctx)"
         )
-    _refuse_async(thing, target)
     return target
+
+
+_ARITIES: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+"""What was read of a method's function: a thousand instances of one class are read once."""
+
+
+def _read(thing: Any, target: Any) -> bool:
+    function = getattr(target, "__func__", None)
+    if function is None:
+        return _takes_ctx(thing, target)
+    takes_ctx = _ARITIES.get(function)
+    if takes_ctx is None:
+        takes_ctx = _ARITIES[function] = _takes_ctx(thing, target)
+    return takes_ctx
 
 
 def _refuse_async(thing: Any, target: Any) -> None:
@@ -92,6 +106,7 @@ def _takes_ctx(thing: Any, target: Any) -> bool:
 
     A second place with a default of its own (``lambda x, i=i: ...``) is the node's own business.
     """
+    _refuse_async(thing, target)
     try:
         signature = inspect.signature(thing.forward if tensors.is_module(thing) else target)
     except (TypeError, ValueError):  # a builtin that does not say: it is called with its input alone

@@ -15,7 +15,9 @@ from .errors import BadDevice, GraphError
 from .implementation import Implementation, shown
 
 # The names torch knows; it need not be there to refuse a name that is none of them.
-_DEVICES = "cpu|cuda|mps|meta|xpu|hpu|mtia|maia|xla|ipu|hip|ve|fpga|vulkan|opencl|opengl|mkldnn|ideep|lazy|privateuseone"
+_DEVICES = (
+    "cpu|cuda|mps|meta|xpu|hpu|mtia|maia|xla|ipu|hip|ve|fpga|vulkan|opencl|opengl|mkldnn|ideep|lazy|privateuseone"
+)
 _DEVICE = re.compile(rf"(?:{_DEVICES})(?::(?:0|[1-9][0-9]*))?")
 
 
@@ -80,7 +82,7 @@ class Piece:
         return Pair("fork", piece(beside), self)
 
     def named(self, id: str) -> Piece:
-        """This node under the id `id`. Raises `GraphError` for a piece of several nodes and for an id that is no text."""
+        """This node under the id `id`. Raises `GraphError` for a piece of several nodes, and for what is no text."""
         inner: Piece = self
         while isinstance(inner, Marked):
             inner = inner.inner

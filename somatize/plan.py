@@ -5,23 +5,23 @@ A plan is data. It is made by a pure function of the topology and the marks, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .pieces import Marks
 from .topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One node's place in a plan; other steps are named by their index.
+class Step(NamedTuple):
+    """One node's place in a plan; other steps are named by their number.
 
     `inputs` are the steps whose values it takes, none for a root, which takes the graph's input. `names` are their
     ids. `frees` are the steps whose value nobody reads after this one. `hands_on` says that its only
     reader is the very next step, which takes nothing else.
     """
 
-    index: int
+    number: int
     node: str
     inputs: tuple[int, ...]
     names: tuple[str, ...]
@@ -31,7 +31,7 @@ class Step:
     marks: Marks
 
     def __str__(self) -> str:
-        said = [f"{self.index:>4}  {self.node}"]
+        said = [f"{self.number:>4}  {self.node}"]
         said.append("<- " + ", ".join(self.names) if self.names else "<- input")
         said += [f"{word} {value}" for word, value in (("on", self.marks.device), ("at", self.marks.host)) if value]
         said += [word for word in ("frozen", "cached", "mapped") if getattr(self.marks, word) is not None]
@@ -54,34 +54,31 @@ class Plan:
         return "\n".join(str(step) for step in self.steps) or "(no steps)"
 
 
-def compile(topology: Topology, marks: Mapping[str, Marks]) -> Plan:
+def compiled(topology: Topology, marks: Mapping[str, Marks]) -> Plan:
     """The plan of a graph. Pure, and linear in nodes and edges (but for one heap)."""
-    order = topology.order()
-    index = {name: place for place, name in enumerate(order)}
-    sources = [tuple(index[name] for name in topology.predecessors(node)) for node in order]
-    last_reader = {source: place for place, taken in enumerate(sources) for source in taken}
-    frees: list[list[int]] = [[] for _ in order]
-    for source, reader in last_reader.items():
+    names = topology.inputs()
+    index = {name: place for place, name in enumerate(names)}
+    sources = [tuple([index[name] for name in before]) for before in names.values()]
+    readers = [0] * len(sources)
+    last_reader: dict[int, int] = {}
+    for place, taken in enumerate(sources):
+        for source in taken:
+            readers[source] += 1
+            last_reader[source] = place
+    frees: list[list[int]] = [[] for _ in sources]
+    for source, reader in sorted(last_reader.items()):
         frees[reader].append(source)
-    steps = tuple(
+    steps = [
         Step(
-            index=place,
-            node=node,
-            inputs=sources[place],
-            names=tuple(topology.predecessors(node)),
-            frees=tuple(sorted(frees[place])),
-            leaf=place not in last_reader,
-            hands_on=_hands_on(place, len(topology.successors(node)), sources),
+            place,
+            node,
+            sources[place],
+            before,
+            tuple(frees[place]),
+            leaf=not readers[place],
+            hands_on=readers[place] == 1 and place + 1 < len(sources) and sources[place + 1] == (place,),
             marks=marks[node],
         )
-        for place, node in enumerate(order)
-    )
-    return Plan(steps, _in_order(topology.leaves(), index))
-
-
-def _hands_on(place: int, readers: int, sources: list[tuple[int, ...]]) -> bool:
-    return readers == 1 and place + 1 < len(sources) and sources[place + 1] == (place,)
-
-
-def _in_order(leaves: Iterable[str], index: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(index[leaf] for leaf in leaves)
+        for place, (node, before) in enumerate(names.items())
+    ]
+    return Plan(tuple(steps), tuple([index[leaf] for leaf in topology.leaves()]))

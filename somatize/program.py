@@ -20,20 +20,27 @@ INPUT = -1
 
 
 class Bound(NamedTuple):
-    """A step as the loops want it: unpacked by position, in this order.
+    """A step with what it runs; `ctx` is None for an implementation that takes none."""
 
-    `ctx` is None for an implementation that takes none. `keep` is the slot its value goes to, or -1 where it
-    is handed on to the next step and never stored.
-    """
-
-    index: int
+    number: int
     node: str
     runner: Any
     ctx: Ctx | None
-    source: Source
-    frees: tuple[int, ...]
-    keep: int
     device: str | None
+
+
+Moves: TypeAlias = tuple[Source, tuple[int, ...], int, str | None, tuple[int, str]]
+"""What the sequential loops do around a call that is not simply handed one value and hands on another.
+
+Where its input lies, which slots are let go after it, the slot its value goes to (-1 where it is handed on and
+never stored), its device; and its number and id.
+"""
+
+Line: TypeAlias = tuple[int, str, Any, Ctx | None, Moves | None]
+"""A step as the watched loop unpacks it: number, node, runner, ctx, moves. Without moves it takes a ctx."""
+
+Brief: TypeAlias = tuple[Any, Ctx | None, Moves | None]
+"""A step as the unwatched loop does: runner, ctx, moves. A ctx knows its number."""
 
 
 class Program:
@@ -47,23 +54,43 @@ class Program:
         """The watched forwards that run just now, for threads that have no context."""
         self.unbuilt = _unbuilt(plan)
         self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
-        ids = {leaf: plan.steps[leaf].node for leaf in plan.leaves}
-        self.answer: Source = next(iter(ids), INPUT) if len(ids) <= 1 else tuple((ids[leaf], leaf) for leaf in ids)
+        lone_last = bool(plan.steps) and plan.leaves == (len(plan.steps) - 1,)
+        self.leaf: Source = self._leaf()
+        """Where the forward's value lies if every value is stored."""
+        self.answer = None if lone_last or not plan.steps else self.leaf
+        """The same for the sequential loops; None where it is what they have in hand at the end."""
+        self.full: list[Line] = [self._line(step, lone_last) for step in plan.steps]
+        """Every step with its moves, for those who are also told which node is entered."""
+        self.lines: list[Line] = [_without_idle_moves(line) for line in self.full]
+        self.brief: list[Brief] = [(runner, ctx, moves) for _, _, runner, ctx, moves in self.lines]
+        self.stores = any(moves is not None and moves[:3] != _IDLE for *_, moves in self.full)
+        self.unwatched = Forward(None, self.key)
+        """What every unwatched forward that runs inside of no other is: they have nothing of their own."""
+        self._empty = [None] * len(self.steps)
 
     def _bind(self, step: Step, implementation: Implementation) -> Bound:
-        steps = self.plan.steps
-        handed = step.index > 0 and steps[step.index - 1].hands_on
-        ctx = Ctx(step.node, step.marks.device, step.index, self.key, self.running)
-        return Bound(
-            index=step.index,
-            node=step.node,
-            runner=implementation.runner,
-            ctx=ctx if implementation.takes_ctx else None,
-            source=None if handed else self.source(step.index),
-            frees=() if handed else step.frees,
-            keep=-1 if step.hands_on else step.index,
-            device=step.marks.device,
+        device = step.marks.device
+        ctx = Ctx(step.node, device, step.number, self.key, self.running) if implementation.takes_ctx else None
+        return Bound(step.number, step.node, implementation.runner, ctx, device)
+
+    def _line(self, step: Step, lone_last: bool) -> Line:
+        index, node, runner, ctx, device = self.steps[step.number]
+        handed = index == 0 or self.plan.steps[index - 1].hands_on
+        hands_on = step.hands_on or (lone_last and step.leaf)
+        moves = (
+            None if handed else self.source(index),
+            () if handed else step.frees,
+            -1 if hands_on else index,
+            device,
+            (index, node),
         )
+        return index, node, runner, ctx, moves
+
+    def _leaf(self) -> Source:
+        leaves = self.plan.leaves
+        if len(leaves) > 1:
+            return tuple((self.plan.steps[leaf].node, leaf) for leaf in leaves)
+        return leaves[0] if leaves else INPUT
 
     def source(self, index: int) -> Source:
         """Where the input of a step lies if every value is stored, none handed on."""
@@ -74,12 +101,21 @@ class Program:
 
     def slots(self, given: Any) -> list[Any]:
         """A place for each value of one forward, its input among them."""
-        return [*[None] * len(self.steps), given]
+        return [*self._empty, given]
 
     def refuse_unbuilt(self) -> None:
         """Raises `NotBuilt` where the plan asks for what no engine here can do."""
         if self.unbuilt is not None:
             raise NotBuilt(self.unbuilt)
+
+
+_IDLE = (None, (), -1)
+
+
+def _without_idle_moves(line: Line) -> Line:
+    index, node, runner, ctx, moves = line
+    idle = moves is not None and moves[:4] == (*_IDLE, None)
+    return (index, node, runner, ctx, None) if idle and ctx is not None else line
 
 
 def fetch(slots: list[Any], source: Source) -> Any:

@@ -65,6 +65,10 @@ class Topology:
         """What `name` feeds, in the order the edges were declared."""
         return list(self._after[self.known(name)])
 
+    def inputs(self) -> dict[str, tuple[str, ...]]:
+        """Of every name, what feeds it; the order of the keys is `order`."""
+        return {name: tuple(self._before[name]) for name in self.order()}
+
     def roots(self) -> list[str]:
         """The names nothing feeds."""
         return [name for name, before in self._before.items() if not before]

@@ -21,7 +21,8 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from types import BuiltinMethodType
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .errors import FactWarning, SomatizeError, WatcherWarning, WatchingError
 from .facts import Fact, Watcher
@@ -44,7 +45,6 @@ class Sink(Protocol):
         """Be told one fact of this forward."""
 
 
-@runtime_checkable
 class Opener(Protocol):
     """A watcher that wants a sink for each forward."""
 
@@ -61,12 +61,15 @@ _ACCEPTED = "watching= takes a callable, a Recorder, or a list or tuple of them"
 class Place:
     """Where in which forward a thread is: what a fact said now is stamped with and filed under.
 
-    `step` is the index of the node that runs here, or -1 between nodes.
+    `step` is the index of the node that runs here, or -1 between nodes; `key` says of which program.
     """
 
-    parent: Place | None = None
-    step: int = -1
-    key: object = None
+    __slots__ = ("key", "parent", "step")
+
+    def __init__(self, parent: Place | None, key: object, step: int = -1) -> None:
+        self.parent = parent
+        self.key = key
+        self.step = step
 
     @property
     def forward(self) -> Forward:
@@ -77,17 +80,24 @@ class Place:
 class Forward(Place):
     """One forward that runs: the watchers it tells, and its place in the caller's thread.
 
-    The defaults stand on the class because a forward is made tens of thousands of times a second.
+    One is made for every forward there is, so it is bare: what few forwards have stands on the class.
     """
 
     tell: Watcher | None = None
-    """Tells every watcher; None when nobody watches. With a single watcher it is that watcher, unguarded."""
+    """Tells every watcher; None when nobody watches. A watcher alone is told directly, unguarded."""
     doors: tuple[_Door, ...] = ()
+    """The watchers one by one; empty for a plain callable alone."""
     entering: Callable[[str], object] | None = None
-    gate: threading.RLock | None = None  # type: ignore[valid-type]
+    gate: threading.RLock | None  # type: ignore[valid-type]
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
     over: bool = False
+
+    def __init__(self, parent: Place | None, key: object) -> None:
+        self.parent = parent
+        self.key = key
+        self.step = -1
+        self.gate = None
 
     @property
     def forward(self) -> Forward:
@@ -124,7 +134,7 @@ class Forward(Place):
 
     def refuse(self, error: Exception) -> None:
         """The only watcher there is raised: it is told nothing more of this forward."""
-        _warn(self.doors[0].watcher, error)
+        _warn(self.doors[0].watcher if self.doors else self.tell, error)
         self.doors = ()
         self.tell = _nobody
         self.entering = None
@@ -212,10 +222,10 @@ class Forward(Place):
 class Branch(Place):
     """The place of one node that runs in a thread of its own, beside others of the same forward."""
 
+    __slots__ = ("_forward",)
+
     def __init__(self, forward: Forward, step: int) -> None:
-        self.parent = forward.parent
-        self.key = forward.key
-        self.step = step
+        super().__init__(forward.parent, forward.key, step)
         self._forward = forward
 
     @property
@@ -252,13 +262,22 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
 
     Raises `WatchingError` for anything else, before any sink is opened.
     """
-    if type(watching) is not list and type(watching) is not tuple and not hasattr(watching, "opens"):
-        _callable(watching)
-        forward.doors = (_Door(watching, watching, None),)  # type: ignore[arg-type]
+    kind = type(watching)
+    if kind is BuiltinMethodType:  # the append of a list, print: nothing more to ask
         forward.tell = watching  # type: ignore[assignment]
         return
-    doors = tuple(filter(None, [_open(watcher, graph) for watcher in _flat(watching)]))
-    forward.doors = doors
+    if kind is not list and kind is not tuple and not hasattr(watching, "opens"):
+        _callable(watching)
+        forward.tell = watching  # type: ignore[assignment]
+        return
+    watchers = [watching] if hasattr(watching, "opens") and not isinstance(watching, type) else list(_flat(watching))
+    try:
+        for watcher in watchers:
+            forward.doors += _open(watcher, graph)
+    except SomatizeError:
+        forward.close()
+        raise
+    doors = forward.doors
     for door in doors:
         if door.sink is not None:
             _remember(door, forward.parent)
@@ -339,7 +358,7 @@ def _flat(watching: Any) -> Iterator[Any]:
                 continue
             seen.add(id(watcher))
             pending.extend(reversed(watcher))
-        elif isinstance(watcher, Opener) and not isinstance(watcher, type):
+        elif hasattr(watcher, "opens") and not isinstance(watcher, type):
             if id(watcher) not in seen:  # a recorder named twice still writes one record
                 seen.add(id(watcher))
                 yield watcher
@@ -358,17 +377,17 @@ def _callable(watcher: Any) -> None:
         raise WatchingError(f"{_ACCEPTED}; {watcher!r} is async, and nobody would await it")
 
 
-def _open(watcher: Any, graph: Any) -> _Door | None:
+def _open(watcher: Any, graph: Any) -> tuple[_Door, ...]:
     if not hasattr(watcher, "opens"):
-        return _Door(watcher, watcher, None)
+        return (_Door(watcher, watcher, None),)
     try:
         sink = watcher.opens(graph)
-        return _Door(watcher, sink.tell, sink)
+        return (_Door(watcher, sink.tell, sink),)
     except SomatizeError:
         raise
     except Exception as error:
         _warn(watcher, error)
-        return None
+        return ()
 
 
 def _remember(door: _Door, within: Place | None) -> None:
