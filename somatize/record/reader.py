@@ -1,0 +1,348 @@
+"""What was recorded, read back: rows as plain dicts, curves as points, facts as they were told.
+
+A reader takes a Store, or the path of one that exists; with no `run` the only one there is. It sees all that was
+said in this process before the call, and what returned in another one. It keeps nothing open, changes nothing and
+blocks no writer. One record that is damaged is named in a `RecordWarning` and skipped.
+
+`last=N` means the last N forwards of the run, `since=n` those from number n on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from somatize.errors import UnknownForward
+from somatize.facts import Fact
+from somatize.storage import schema
+from somatize.storage.columns import number
+from somatize.storage.environment import BadValue
+from somatize.storage.lines import Line, RunLines, Stored
+from somatize.storage.opened import Opened
+from somatize.storage.packing import field_path, unpack
+from somatize.storage.view import View, look
+
+from .asked import Place, check_range, first_of, lines_of, opened_at
+
+T = TypeVar("T")
+_NUMBERS = ("took_us", "nodes")
+
+
+def runs(store: Place, *, last: int | None = None, since: float | None = None) -> list[dict[str, Any]]:
+    """A row per run, in the order they were begun, from totals: the forwards are not looked at.
+
+    `forwards` counts all of them, `broke`, `interrupted` and `lost` those that ended so; `took_us` is their sum.
+    `first` and `last` are when the first and the last forward was written down, in seconds since 1970, None before
+    there is one. `last=N` gives the last N runs, `since=t` those written to at or after that time.
+    """
+    check_range(last, None)
+    with opened_at(store) as opened:
+        rows = look(opened, _run_rows)
+        if any(row["holes"] for row in rows):
+            again = {row["run"]: row["holes"] for row in look(opened, _run_rows)}
+            for row in rows:
+                row["holes"] = min(row["holes"], again.get(row["run"], 0))
+    for row in rows:
+        holes = row.pop("holes")
+        row["forwards"] += holes
+        row["lost"] += holes
+    rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
+    return rows if last is None else rows[len(rows) - min(last, len(rows)) :]
+
+
+def _run_rows(view: View) -> list[dict[str, Any]]:
+    going_on = {tail.run for tail in view.tails}
+    for key, _ in view.reading.items(b"o"):
+        if key[:1] != b"o":
+            break
+        going_on.add(schema.run_of(key))
+    return [_run_row(info, RunLines(view, run).lines.values() if run in going_on else ()) for run, info in view.runs()]
+
+
+def _run_row(info: schema.RunInfo, lines: Iterable[Line]) -> dict[str, Any]:
+    states = [line.state for line in lines]
+    whens = [line.when for line in lines]
+    highest = max([info.highest, *(line.forward for line in lines)])
+    known = info.rows + len(states)
+    return {
+        "run": info.name,
+        "forwards": known,
+        "broke": info.broke + states.count(schema.BROKE),
+        "interrupted": info.interrupted + states.count(schema.INTERRUPTED),
+        "lost": info.lost + states.count(schema.LOST),
+        "took_us": info.took_us + sum(line.took_us for line in lines if line.took_us > 0),
+        "first": min(whens + [info.first] * bool(info.rows), default=0) / 1e6 or None,
+        "last": max([*whens, info.last]) / 1e6 or None,
+        "holes": highest + 1 - known,
+    }
+
+
+def forwards(
+    store: Place, run: str | None = None, *, last: int | None = None, since: int | None = None
+) -> list[dict[str, Any]]:
+    """A row per forward, by number: `forward`, `state`, `nodes`, `took_us`, each summarised field, `when`.
+
+    `nodes` counts those that ran, were recalled or failed. `took_us` is None until the forward ended, a summarised
+    field (such as ``loss.value``) is the text that was said last, or None. `when` is when the row was written
+    down, in seconds since 1970. A number that was given out and never written down reads as `lost`.
+    """
+    check_range(last, since)
+    with opened_at(store) as opened:
+        return _settled(opened, lambda view: _table(lines_of(view, run), last, since))
+
+
+def _table(lines: RunLines, last: int | None, since: int | None) -> tuple[list[dict[str, Any]], int, int]:
+    first = first_of(lines, last, since)
+    fields = _fields_of(lines)
+    rows: list[dict[str, Any]] = []
+    for block in lines.blocks(first):
+        rows += _block_rows(lines, block, fields, first)
+    rows += [_row(line, fields) for line in lines.lines.values() if line.forward >= first]
+    if any(rows[index]["forward"] > rows[index + 1]["forward"] for index in range(len(rows) - 1)):
+        rows.sort(key=lambda row: row["forward"])
+    return rows, first, lines.highest()
+
+
+def _fields_of(lines: RunLines) -> list[str]:
+    """Every field that any writer of the run summarised."""
+    found = {name: None for block in lines.blocks() for name in block.chunk.names if "." in name}
+    for tail in lines.view.tails_of(lines.run):
+        found.update(dict.fromkeys(tail.gathered.fields))
+    return list(found)
+
+
+def _block_rows(lines: RunLines, block: Stored, fields: Sequence[str], first: int) -> list[dict[str, Any]]:
+    chunk, rows = block.chunk, block.chunk.rows
+    try:
+        columns = [chunk.integers(name) for name in ("state", "nodes", "took_us", "when")]
+        texts = [chunk.texts(name) if name in chunk else [None] * rows for name in fields]
+    except BadValue as error:
+        lines.damaged(block, error)
+        return []
+    names = schema.STATES
+    made = [
+        {"forward": forward, "state": names[state], "nodes": nodes, "took_us": took if took >= 0 else None}
+        | dict(zip(fields, values, strict=True))
+        | {"when": when / 1e6}
+        for forward, state, nodes, took, when, *values in zip(block.forwards, *columns, *texts, strict=True)
+        if forward >= first
+    ]
+    if lines.late:
+        for row in made:
+            row.update(lines.late.get(row["forward"], {}))
+    return made
+
+
+def _row(line: Line, fields: Sequence[str]) -> dict[str, Any]:
+    return {
+        "forward": line.forward,
+        "state": schema.STATES[line.state],
+        "nodes": line.nodes,
+        "took_us": line.took_us if line.took_us >= 0 else None,
+        **{field: line.texts.get(field) for field in fields},
+        "when": line.when / 1e6,
+    }
+
+
+def _settled(opened: Opened, table: Callable[[View], tuple[list[dict[str, Any]], int, int]]) -> list[dict[str, Any]]:
+    """The rows of a table, with a row for each number that was never written down.
+
+    Several journals are not read at one instant: a number may be missing because it was written after its journal
+    was read and a higher one before its own was. So what is missing is looked for once more; what was missing below
+    the highest number of the first look is then lost, and what is missing above ends the answer.
+    """
+    rows, first, highest = look(opened, table)
+    if len(rows) == max(0, highest + 1 - first):
+        return rows
+    rows, first, now = look(opened, table)
+    known = {row["forward"] for row in rows}
+    missing = [forward for forward in range(first, now + 1) if forward not in known]
+    end = next((forward for forward in missing if forward > highest), now + 1)
+    shape = dict.fromkeys(rows[0]) if rows else dict.fromkeys(("forward", "state", "nodes", "took_us", "when"))
+    rows += [{**shape, "forward": forward, "state": "lost", "nodes": 0} for forward in missing]
+    return sorted((row for row in rows if row["forward"] < end), key=lambda row: row["forward"])
+
+
+def facts(
+    store: Place, run: str | None = None, forward: int = -1, *, last: int | None = None, since: int | None = None
+) -> list[Fact]:
+    """The facts of one forward, as a watcher was told them, then those said after it; -1 is the last forward.
+
+    With `last` or `since`, those of all these forwards, one after the other. Raises `UnknownForward`.
+    """
+    check_range(last, since)
+    with opened_at(store) as opened:
+        if last is None and since is None:
+            return look(opened, lambda view: _facts_of(lines_of(view, run), forward))
+        return look(opened, lambda view: _facts_from(lines_of(view, run), last, since))
+
+
+def _facts_of(lines: RunLines, forward: int) -> list[Fact]:
+    highest = lines.highest()
+    wanted = forward if forward >= 0 else highest + 1 + forward
+    if not 0 <= wanted <= highest:
+        held = f"forwards 0 to {highest}" if highest >= 0 else "no forwards yet"
+        raise UnknownForward(f"run {lines.name!r} holds {held}, and no forward {forward}")
+    try:
+        return list(unpack(lines.bodies(wanted) or []))
+    except (BadValue, ValueError):
+        lines.skip(wanted)
+        return []
+
+
+def _facts_from(lines: RunLines, last: int | None, since: int | None) -> list[Fact]:
+    found = sorted(lines.facts(first_of(lines, last, since)), key=lambda one: one[0])
+    return [fact for _, told in found for fact in told]
+
+
+def nodes(store: Place, run: str | None = None, last: int | None = None) -> list[dict[str, Any]]:
+    """A row per node, the one that took longest first, over the whole run or its last N forwards.
+
+    `ran`, `recalled` and `failed` count how its turns ended, `took_us` sums all of them and `mean_us` is per turn;
+    `hosts` and `devices` list where it was. Reads every fact it covers.
+    """
+    check_range(last, None)
+    with opened_at(store) as opened:
+        found = look(opened, lambda view: _node_rows(lines_of(view, run), last))
+    return sorted(found, key=lambda row: (-row["took_us"], row["node"]))
+
+
+def _node_rows(lines: RunLines, last: int | None) -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for _, told in lines.facts(first_of(lines, last, None)):
+        for fact in told:
+            kind, node = fact.get("fact"), fact.get("node")
+            if node is None or kind not in ("ran", "recalled", "failed"):
+                continue
+            row = rows.setdefault(node, _no_turns(node))
+            row[kind] += 1
+            took = fact.get("took_us", "")
+            row["took_us"] += int(took) if took.isascii() and took.isdigit() else 0
+            for field, column in (("host", "hosts"), ("device", "devices")):
+                if field in fact and fact[field] not in row[column]:
+                    row[column].append(fact[field])
+    for row in rows.values():
+        row["mean_us"] = row["took_us"] / (row["ran"] + row["recalled"] + row["failed"])
+    return list(rows.values())
+
+
+def _no_turns(node: str) -> dict[str, Any]:
+    return {
+        "node": node,
+        "ran": 0,
+        "recalled": 0,
+        "failed": 0,
+        "took_us": 0,
+        "hosts": [],
+        "devices": [],
+        "mean_us": 0.0,
+    }
+
+
+def curve(
+    store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
+) -> list[tuple[int, float]]:
+    """The points of a said number over the forwards of a run: ``(forward, value)``, by number.
+
+    ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` the field of any fact; ``"took_us"`` and ``"nodes"`` are
+    those of the forward. One that was said several times in a forward counts once, with its last value; a forward
+    without it, or with what is no number, is left out. It is the same whether it was summarised or not. Where a
+    run was resumed and steps were done again, each forward has its own number: nothing is replaced.
+    """
+    check_range(last, since)
+    with opened_at(store) as opened:
+        return look(opened, lambda view: _points(lines_of(view, run), of, last, since))
+
+
+def curve_costs(
+    store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
+) -> str:
+    """What `curve` with the same arguments does: ``"fetch"`` columns, or ``"scan"`` the facts of records."""
+    check_range(last, since)
+    if of in _NUMBERS:
+        return "fetch"
+    with opened_at(store) as opened:
+        return look(opened, lambda view: _costs(lines_of(view, run), field_path(of), last, since))
+
+
+def _costs(lines: RunLines, path: str, last: int | None, since: int | None) -> str:
+    return "fetch" if lines.summarised(path, first_of(lines, last, since)) else "scan"
+
+
+def _points(lines: RunLines, of: str, last: int | None, since: int | None) -> list[tuple[int, float]]:
+    first = first_of(lines, last, since)
+    points: list[tuple[int, float]] = []
+    for block in lines.blocks(first):
+        found = _block_points(lines, block, of)
+        points += found if block.forwards[0] >= first else [point for point in found if point[0] >= first]
+    points += [
+        (line.forward, value)
+        for line in lines.lines.values()
+        if line.forward >= first and (value := _value_of(lines, line, of)) is not None
+    ]
+    # Sorting what is in order already, or nearly so, costs next to nothing.
+    points.sort(key=lambda point: point[0])
+    return points
+
+
+def _block_points(lines: RunLines, block: Stored, of: str) -> list[tuple[int, float]]:
+    try:
+        if of in _NUMBERS:
+            values = block.chunk.integers(of)
+            return [(forward, float(v)) for forward, v in zip(block.forwards, values, strict=True) if v >= 0]
+        path = field_path(of)
+        if path in block.chunk:
+            return _patched(lines, block, path, _column_points(block, path))
+    except BadValue as error:
+        lines.damaged(block, error)
+        if of in _NUMBERS:
+            return []
+    return _scanned_points(lines, block, field_path(of))
+
+
+def _column_points(block: Stored, path: str) -> list[tuple[int, float]]:
+    mask, values = block.chunk.numbers(path)
+    if mask is None:
+        return list(zip(block.forwards, values, strict=True))
+    return list(zip((forward for forward, bit in zip(block.forwards, mask, strict=True) if bit), values, strict=True))
+
+
+def _patched(lines: RunLines, block: Stored, path: str, points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The same points, put right by what was said late and is not committed yet."""
+    held = block.forwards
+    late = {
+        n: texts[path] for n, texts in lines.late.items() if path in texts and held[0] <= n <= held[-1] and n in held
+    }
+    if not late:
+        return points
+    kept = [point for point in points if point[0] not in late]
+    return kept + [(forward, value) for forward, text in late.items() if (value := number(text)) is not None]
+
+
+def _scanned_points(lines: RunLines, block: Stored, path: str) -> list[tuple[int, float]]:
+    values = ((forward, _last_said(told, path)) for forward, told in lines.block_facts(block))
+    return [(forward, value) for forward, value in values if value is not None]
+
+
+def _value_of(lines: RunLines, line: Line, of: str) -> float | None:
+    if of == "took_us":
+        return float(line.took_us) if line.took_us >= 0 else None
+    if of == "nodes":
+        return float(line.nodes)
+    path = field_path(of)
+    if lines.has_column(line.forward, path):
+        return number(line.texts[path]) if path in line.texts else None
+    try:
+        return _last_said(unpack(lines.bodies(line.forward) or []), path)
+    except (BadValue, ValueError):
+        lines.skip(line.forward)
+        return None
+
+
+def _last_said(told: Iterable[Fact], path: str) -> float | None:
+    kind, _, field = path.rpartition(".")
+    text = None
+    for fact in told:
+        if fact.get("fact") == kind and field in fact:
+            text = fact[field]
+    return None if text is None else number(text)

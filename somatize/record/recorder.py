@@ -1,0 +1,269 @@
+"""The Recorder: facts in, one record per forward out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self
+
+from somatize import watching
+from somatize.errors import BadName, BadRun, RecorderClosed, RecordError
+from somatize.facts import KINDS, Fact, said
+from somatize.storage import opened as opened_stores
+from somatize.storage.opening import open_writer
+from somatize.storage.packing import field_path
+from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
+from somatize.storage.values import check_name
+from somatize.storage.writer import SPILL, Pending, Writer
+from somatize.store import Store
+
+from .naming import unnamed
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
+_MOST_BY_HAND = 64
+
+_BY_HAND: ContextVar[dict[int, ForwardSink]] = ContextVar("somatize.by_hand")
+"""Of each writer, the forward told to it by hand that closed last in this context."""
+
+
+class ForwardSink(Pending):
+    """Where the facts of one forward go: kept until it ends, then written with a single call.
+
+    It lives on after that, for facts that are said later, and holds no more than those need.
+    """
+
+    __slots__ = ("order", "token", "writer")
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self.writer = writer
+        self.token: Any = None
+        self.order = 0
+        writer.opens(self)
+
+    def tell(self, fact: Fact) -> None:
+        """Take a fact of this forward."""
+        if self.over:
+            self.writer.says(self, fact)
+            return
+        facts = self.facts
+        facts.append(fact)
+        if len(facts) > SPILL:
+            self.writer.write_part(self, spilled=True)
+
+    def entering(self, node: str, host: str | None = None) -> None:  # noqa: ARG002  a part of the protocol
+        """Remember that a node begins: an open or a lost forward names the nodes it is in."""
+        self.entered.append(node)
+
+    def say(self, fact: Fact) -> None:
+        """Take a fact said to the recorder; it is written when this returns."""
+        self.tell(fact)
+        if not self.over:
+            self.writer.write_part(self, spilled=True)
+
+    def closed(self) -> None:
+        """All was told: write the record, or the rest of it."""
+        writer = self.writer
+        if writer.pid != os.getpid():
+            raise RecordError(
+                f"a forward that began in process {writer.pid} ended in its forked child {os.getpid()}; "
+                "the child's end of it is not recorded"
+            )
+        if not self.facts and not self.parted:
+            writer.forgets(self)
+            return
+        last = self.facts[-1] if self.facts else {}
+        kind = last.get("fact")
+        state = OK if kind == "finished" else _broken(last.get("why", "")) if kind == "broke" else LOST
+        took = last.get("took_us", "")
+        writer.closings += 1
+        self.order = writer.closings
+        writer.last_closed = self
+        writer.ends(self, state, int(took) if took.isascii() and took.isdigit() else 0)
+
+
+def _broken(why: str) -> int:
+    """Whether an exception broke a forward, or something that is none interrupted it."""
+    name = why.partition(":")[0]
+    current = sys.exc_info()[1]
+    if current is not None and type(current).__name__ == name:
+        return BROKE if isinstance(current, Exception) else INTERRUPTED
+    return INTERRUPTED if name in _INTERRUPTS else BROKE
+
+
+class Recorder:
+    """Writes one record per forward to a run of a store: ``graph.forward(x, watching=recorder)``.
+
+    Called with a fact, it adds it to the forward that it belongs to: inside a node, the forward of this recorder
+    that last opened or closed within that node, else the node's own; elsewhere the one that closed last in this
+    context, else the one that closed last; before any forward, the run itself. A fact of one of the engine's eight
+    kinds said by hand makes records just the same, one for each `finished` or `broke`.
+
+    When a forward has returned, and when a call has returned, what was said survives the death of the process; at
+    most a second later it survives a power cut. What a disk does not take is kept in memory, 16 MB of it, warned
+    about once, and written when there is room. Threads may share a recorder. A forked child that uses one goes on
+    as a writer of its own. It can be pickled: it then opens the same run where it arrives.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run: str | None = None,
+        summarising: Iterable[str] = (),
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open `run` to write on, or a new one with a name of its own.
+
+        `summarising` names facts whose values are kept as columns, so that their curves are read without the
+        records: ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` any other field.
+
+        Raises `BadRun`, `StoreReadOnly`, TypeError for what is no Store or no list of names, before anything ran.
+        """
+        if not isinstance(store, Store):
+            raise TypeError(f"a Recorder writes to a Store, not to {store!r}: Recorder(Store({str(store)!r}))")
+        self._store = store
+        self._run = unnamed() if run is None else _checked(run)
+        self._fields = _fields(summarising)
+        self._about = dict(about or {})
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        store = opened_stores.acquire(self._store.opened.path)
+        try:
+            self._writer = open_writer(store, self._run, self._fields)
+        except BaseException:
+            opened_stores.release(store)
+            raise
+        self._by_hand: dict[tuple[int, int], ForwardSink] = {}
+        self._retire = weakref.finalize(self, self._writer.retire)
+        self._retire.atexit = False
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self._run
+
+    @property
+    def store(self) -> Store:
+        """The store it writes to."""
+        return self._store
+
+    def opens(self, graph: object) -> ForwardSink:  # noqa: ARG002  a part of the protocol
+        """The sink of a forward that starts now. Raises `RecorderClosed`."""
+        return ForwardSink(self._writing())
+
+    def __call__(self, fact: Mapping[str, Any]) -> None:
+        """Say a fact; it is on its way to the disk, beyond the reach of a kill, when this returns.
+
+        Raises `FactError` for what has no kind, and `RecorderClosed`.
+        """
+        writer = self._writing()
+        made = said(fact)
+        if made["fact"] in KINDS:
+            self._told_by_hand(writer, made)
+            return
+        sink = self._sink_here(writer)
+        if sink is None:
+            writer.says(None, made)
+        else:
+            sink.say(made)
+
+    def _writing(self) -> Writer:
+        if self._closed:
+            raise RecorderClosed(f"the recorder of run {self._run!r} is closed; open another on the same run to go on")
+        if self._writer.pid != os.getpid():
+            with opened_stores.exclusive():
+                if self._writer.pid != os.getpid():
+                    self._retire.detach()
+                    self._open()
+        return self._writer
+
+    def _sink_here(self, writer: Writer) -> ForwardSink | None:
+        going_on = self._by_hand.get(_here()[0]) if self._by_hand else None
+        if going_on is not None:
+            return going_on
+        sink: ForwardSink | None = watching.sink_here(self)
+        by_hand = _BY_HAND.get({}).get(id(writer))
+        if by_hand is not None and (sink is None or (sink.over and sink.order < by_hand.order)):
+            sink = by_hand
+        if sink is not None and sink.writer is writer:
+            return sink
+        closed_last: ForwardSink | None = writer.last_closed
+        return closed_last
+
+    def _told_by_hand(self, writer: Writer, fact: Fact) -> None:
+        key, token = _here()
+        sink = self._by_hand.get(key)
+        if sink is None:
+            self._forget_the_dead()
+            sink = self._by_hand[key] = ForwardSink(writer)
+            sink.token = weakref.ref(token) if token is not None else None
+        sink.tell(fact)
+        if fact["fact"] in ("finished", "broke"):
+            del self._by_hand[key]
+            sink.closed()
+            _BY_HAND.set({**_BY_HAND.get({}), id(writer): sink})
+
+    def _forget_the_dead(self) -> None:
+        """Let go of forwards whose end was never told by hand, as by a filter that leaves it out."""
+        if len(self._by_hand) >= _MOST_BY_HAND:
+            for key, sink in list(self._by_hand.items()):
+                if sink.token is not None and sink.token() is None:
+                    del self._by_hand[key]
+                    sink.closed()
+
+    def close(self) -> None:
+        """Return when all that was said is committed. A second call does nothing.
+
+        Raises `RecordLost` if something could not be written down. Forwards still going on read as lost.
+        """
+        if not self._closed:
+            self._closed = True
+            self._retire.detach()
+            if self._writer.pid == os.getpid():
+                self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recorder, (self._store, self._run, self._fields, self._about)
+
+    def __repr__(self) -> str:
+        return f"Recorder({self._store!r}, run={self._run!r}{', closed' if self._closed else ''})"
+
+
+def _here() -> tuple[tuple[int, int], Any]:
+    """What tells the forward that says facts by hand here from any other, and that forward."""
+    token = watching.forward_here()
+    return (id(token) if token is not None else 0, threading.get_ident()), token
+
+
+def _checked(run: str) -> str:
+    try:
+        return check_name(run, "a run's name")
+    except BadName as error:
+        raise BadRun(str(error)) from None
+
+
+def _fields(summarising: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(summarising, str | bytes) or not isinstance(summarising, Iterable):
+        raise TypeError(f"summarising= is a list of names, as summarising=[{summarising!r}]")
+    names = list(summarising)
+    for name in names:
+        if not isinstance(name, str) or not all(part for part in name.split(".")):
+            raise ValueError(f"summarising= holds {name!r}; it takes names such as 'loss' or 'ran.took_us'")
+    return tuple(dict.fromkeys(field_path(name) for name in names))

@@ -1,0 +1,264 @@
+"""Rows into the store, inside one write transaction: blocks of packed facts, chunks of columns, totals.
+
+Facts are copied as they were packed. Blocks of one writer that are small are joined with the one before, each
+row at most some twelve times over its life, so that a run of a forward a second is as compact as a fast one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from . import schema
+from .columns import Chunk, pack_chunk, pack_integers, pack_texts, texts
+from .environment import BadValue, Writing
+from .gather import Gathered, Row
+from .journal import NO_TIME
+from .schema import OWN, RunInfo
+
+MOST_ROWS = 2048
+MOST_BYTES = 512 << 10
+_LOOK_BACK = 64
+_NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
+
+
+class Block:
+    """The columns and the packed facts of consecutive rows of one writer."""
+
+    def __init__(self, numbers: dict[str, list[int]], fields: dict[str, list[str | None]], body: bytes) -> None:
+        self.numbers = numbers
+        self.fields = fields
+        self.body = body
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], fields: Iterable[str]) -> Block:
+        """A block of rows that are complete."""
+        bodies = [row.body for row in rows]
+        numbers = {
+            "forward": [row.forward for row in rows],
+            "state": [row.state for row in rows],
+            "nodes": [row.nodes for row in rows],
+            "took_us": [-1 if row.took_us == NO_TIME else row.took_us for row in rows],
+            "when": [row.when for row in rows],
+            "end": list(accumulate(map(len, bodies))),
+            "crc": list(map(zlib.crc32, bodies)),
+        }
+        return cls(numbers, {field: [row.texts.get(field) for row in rows] for field in fields}, b"".join(bodies))
+
+    @classmethod
+    def stored(cls, chunk: Chunk, body: bytes) -> Block:
+        """A block as it was stored; raises `BadValue`."""
+        numbers = {name: list(chunk.integers(name)) for name in _NUMBERS}
+        fields = {name: chunk.texts(name) for name in chunk.names if name not in _NUMBERS}
+        return cls(numbers, fields, body)
+
+    def __len__(self) -> int:
+        return len(self.numbers["forward"])
+
+    def followed_by(self, other: Block) -> Block:
+        """Both, as one."""
+        numbers = {name: self.numbers[name] + other.numbers[name] for name in _NUMBERS}
+        numbers["end"] = self.numbers["end"] + [len(self.body) + end for end in other.numbers["end"]]
+        fields = {
+            name: self.fields.get(name, [None] * len(self)) + other.fields.get(name, [None] * len(other))
+            for name in {**self.fields, **other.fields}
+        }
+        return Block(numbers, fields, self.body + other.body)
+
+    def packed(self) -> bytes:
+        """The chunk of its columns."""
+        columns = {name: pack_integers(values) for name, values in self.numbers.items()}
+        columns.update({name: pack_texts(values) for name, values in self.fields.items()})
+        return pack_chunk(len(self), columns)
+
+
+def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
+    """Store the rows of a stretch of a journal, and bring the run's totals up to date."""
+    key = schema.run_key(run)
+    sealed = txn.get(key)
+    if sealed is None:
+        return  # the run was forgotten; its writer died before it could say more
+    tally = _Tally(schema.unpack_run(key, sealed))
+    complete: list[Row] = []
+    for row in gathered.rows.values():
+        if row.forward != OWN and row.started and row.ended:
+            complete.append(row)
+        else:
+            _partial(txn, run, row, complete)
+    complete.sort(key=lambda row: row.forward)
+    for rows in _cut(complete):
+        tally.count(rows)
+        _store_block(txn, run, gathered.writer, Block.of(rows, gathered.fields), tally)
+    if gathered.about:
+        _about(txn, run, gathered)
+    txn.put(key, schema.pack_run(key, tally.info()))
+
+
+class _Tally:
+    """A run's totals while rows are added."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self._info = info
+        self.span = info.span
+
+    def count(self, rows: Sequence[Row]) -> None:
+        info = self._info
+        states = [row.state for row in rows]
+        self._info = info._replace(
+            rows=info.rows + len(rows),
+            broke=info.broke + states.count(schema.BROKE),
+            interrupted=info.interrupted + states.count(schema.INTERRUPTED),
+            lost=info.lost + states.count(schema.LOST),
+            took_us=info.took_us + sum(row.took_us for row in rows if row.took_us != NO_TIME),
+            first=min([row.when for row in rows] + [info.first] * bool(info.first)),
+            last=max([row.when for row in rows] + [info.last]),
+            highest=max(info.highest, rows[-1].forward),
+        )
+
+    def info(self) -> RunInfo:
+        return self._info._replace(span=self.span)
+
+
+def _cut(rows: list[Row]) -> Iterable[list[Row]]:
+    start = size = 0
+    for index, row in enumerate(rows):
+        length = sum(map(len, row.bodies))
+        if index > start and (index - start >= MOST_ROWS or size + length > MOST_BYTES):
+            yield rows[start:index]
+            start, size = index, 0
+        size += length
+    if start < len(rows):
+        yield rows[start:]
+
+
+def _store_block(txn: Writing, run: int, writer: int, block: Block, tally: _Tally) -> None:
+    for key, before in _blocks_before(txn, run, writer, block):
+        block = before.followed_by(block)
+        txn.delete(b"b" + key[1:])
+        txn.delete(key)
+    numbers = block.numbers["forward"]
+    tally.span = max(tally.span, numbers[-1] - numbers[0])
+    txn.put(schema.block_key(b"b", run, numbers[0], writer), block.body)
+    txn.put(schema.block_key(b"c", run, numbers[0], writer), block.packed())
+
+
+def _blocks_before(txn: Writing, run: int, writer: int, block: Block) -> Iterable[tuple[bytes, Block]]:
+    """The blocks of this writer to be joined with a new one: no larger than what they are joined with."""
+    key = schema.block_key(b"c", run, block.numbers["forward"][0], writer)
+    prefix = schema.run_prefix(b"c", run)
+    rows, size = len(block), len(block.body)
+    for _ in range(_LOOK_BACK):
+        found = txn.before(key)
+        if found is None or not found[0].startswith(prefix):
+            return
+        key = found[0]
+        if schema.block_of(key)[1] != writer:
+            continue
+        try:
+            chunk = Chunk(bytes(found[1]))
+            body = bytes(txn.get(b"b" + key[1:]) or b"")
+            if chunk.rows > rows or rows + chunk.rows > MOST_ROWS or size + len(body) > MOST_BYTES:
+                return
+            before = Block.stored(chunk, body)
+        except BadValue:
+            return  # damage stays where it is, to be found by `check`
+        if before.numbers["forward"][-1] > block.numbers["forward"][0]:
+            return
+        rows, size = rows + chunk.rows, size + len(body)
+        yield key, before
+
+
+def _partial(txn: Writing, run: int, row: Row, complete: list[Row]) -> None:
+    """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
+    if any(row.bodies):
+        key = schema.part_key(run, row.forward, row.writer, row.at)
+        txn.put(key, schema.seal(key, row.when.to_bytes(8, "little") + row.body))
+    if row.forward == OWN:
+        return
+    key = schema.forward_key(b"o", run, row.forward)
+    sealed = txn.get(key)
+    if row.started or sealed is not None:
+        _open(txn, key, _opened_before(key, sealed, row), row, complete)
+    elif row.texts:
+        _patch(txn, run, row)
+
+
+def _opened_before(key: bytes, sealed: Any, row: Row) -> dict[str, Any]:
+    known: dict[str, Any] = {"writer": row.writer, "nodes": 0, "texts": {}, "inside": []}
+    return known if sealed is None else dict(schema.unpack_map(key, sealed))
+
+
+def _open(txn: Writing, key: bytes, known: dict[str, Any], row: Row, complete: list[Row]) -> None:
+    row.nodes += known["nodes"]
+    row.texts = {**known["texts"], **row.texts}
+    if row.ended:
+        txn.delete(key)
+        if row.state == schema.LOST:
+            left = b"l" + key[1:]
+            txn.put(left, schema.pack_map(left, known["inside"]))
+        row.bodies = []  # its facts are among the parts
+        complete.append(row)
+        return
+    state = {"writer": row.writer, "nodes": row.nodes, "texts": row.texts, "inside": row.inside, "when": row.when}
+    txn.put(key, schema.pack_map(key, state))
+
+
+def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
+    """The key of the chunk that may hold a forward of a writer."""
+    start = schema.block_key(b"c", run, max(0, forward - span), 0)
+    prefix = schema.run_prefix(b"c", run)
+    for key, value in txn.items(start):
+        first, by = schema.block_of(key) if key.startswith(prefix) else (forward + 1, 0)
+        if first > forward:
+            return None
+        if (writer is None or by == writer) and forward in Chunk(value).integers("forward"):
+            return bytes(key)
+    return None
+
+
+def _patch(txn: Writing, run: int, row: Row) -> None:
+    """Put the columns of a stored row right, after facts that were said late."""
+    info_key = schema.run_key(run)
+    info = schema.unpack_run(info_key, txn.get(info_key) or b"")
+    key = find_chunk(txn, run, row.forward, info.span, row.writer)
+    if key is None:
+        return
+    chunk = Chunk(bytes(txn.get(key) or b""))
+    columns = {name: chunk.raw(name) for name in chunk.names}
+    index = list(chunk.integers("forward")).index(row.forward)
+    for field, text in row.texts.items():
+        known: list[str | None] = [None] * chunk.rows
+        if field in columns:
+            known = texts(*columns[field], chunk.rows)
+        known[index] = text
+        columns[field] = pack_texts(known)
+    txn.put(key, pack_chunk(chunk.rows, columns))
+
+
+def _about(txn: Writing, run: int, gathered: Gathered) -> None:
+    key = schema.run_writer_key(b"a", run, gathered.writer)
+    sealed = txn.get(key)
+    known = schema.unpack_map(key, sealed) if sealed is not None else {}
+    txn.put(key, schema.pack_map(key, {**known, **gathered.about}))
+
+
+def end_open(txn: Writing, run: int, writer: int, fields: Sequence[str]) -> None:
+    """Of a writer that is gone: the forwards it left open are lost."""
+    prefix = schema.run_prefix(b"o", run)
+    left: list[int] = []
+    for key, sealed in txn.items(prefix):
+        if not key.startswith(prefix):
+            break
+        if schema.unpack_map(key, sealed)["writer"] == writer:
+            left.append(schema.forward_of(key))
+    if not left:
+        return
+    gathered = Gathered(writer, fields)
+    for forward in left:
+        row = gathered.rows[forward] = Row(forward, writer, 0)
+        key = schema.forward_key(b"o", run, forward)
+        row.ended, row.state = True, schema.LOST
+        row.when = schema.unpack_map(key, txn.get(key) or b"")["when"]
+    absorb(txn, run, gathered)

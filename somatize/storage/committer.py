@@ -1,0 +1,200 @@
+"""The thread that takes journals into the store: every quarter of a second, all writers of this process at once.
+
+It reads what was appended back from the journal's file and copies it in blocks. So it holds a bounded amount of
+memory at any rate, a slow disk makes no writer wait, and what happens after a crash is what happens every time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from somatize.errors import RecordWarning
+
+from . import journal, schema
+from .absorb import absorb, end_open
+from .environment import BadValue, Writing
+from .gather import Gathered
+
+if TYPE_CHECKING:
+    from .opened import Opened
+    from .writer import Writer
+
+EVERY = 0.25
+"""Seconds between commits, and after which a forward that still goes on is written down."""
+_SLICE = 2 << 20
+_SWEEP_EVERY = 10.0
+_ENTRIES_PER_TURN = 64
+_TURN = 0.0002
+_AFTER_FAILURE = 1.0
+
+
+class Committer:
+    """Commits for one store in this process."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._committing = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._last = 0.0
+        self._swept = time.monotonic()
+        self._not_before = 0.0
+        self.idle = True
+        """Whether the thread sleeps until it is told that there is something to do."""
+
+    def begin(self) -> None:
+        """Tell the thread that there is something to do. Call it only if it is `idle`: that is checked cheaply."""
+        self.idle = False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="somatize-commit", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Write down and commit, in this thread, all that was said before the call."""
+        self._parts(everything=True)
+        self._commit(patient=False)
+
+    def stop(self) -> None:
+        """End the thread. What is not committed stays in the journals."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            pause = self._until_due()
+            if pause is None:
+                self._sleep()
+                continue
+            self._wake.wait(pause)
+            if not self._stopped:
+                self._turn()
+
+    def _sleep(self) -> None:
+        self._wake.clear()
+        self.idle = True
+        # Looked at again after `idle` was set: whoever appended just before saw it still unset.
+        if self._until_due() is None and not self._stopped:
+            self._wake.wait()
+        self.idle = False
+        self._wake.clear()
+
+    def _until_due(self) -> float | None:
+        """Seconds until there is something to do; None if there is nothing."""
+        now = time.monotonic()
+        due: list[float] = []
+        for writer in list(self._opened.writers.values()):
+            if writer.has_more or writer.backlog or writer.retired:
+                due.append(max(self._last + EVERY, self._not_before))
+            opened = writer.next_part()
+            if opened is not None:
+                due.append(opened + EVERY)
+        return max(0.0, min(due) - now) if due else None
+
+    def _turn(self) -> None:
+        try:
+            self._parts(everything=False)
+            now = time.monotonic()
+            if now >= max(self._last + EVERY, self._not_before):
+                self._commit(patient=True)
+                for writer in list(self._opened.writers.values()):
+                    if writer.retired and not writer.backlog:
+                        writer.end_at_exit()
+            if now - self._swept > _SWEEP_EVERY:
+                self._swept = now
+                self._opened.records.sweep()
+        except OSError as error:
+            self._not_before = time.monotonic() + _AFTER_FAILURE
+            self._tell_once(f"{error.strerror or error}; the records stay in the journal, and it is tried again")
+        except (BadValue, RuntimeError) as error:
+            self._not_before = time.monotonic() + _AFTER_FAILURE
+            self._tell_once(f"{error}; the records stay in the journal: see Store.check()")
+
+    def _tell_once(self, sentence: str) -> None:
+        if "commit" not in self._opened.told:
+            self._opened.told.add("commit")
+            warn(f"{self._opened.path} could not be written: {sentence}")
+
+    def _parts(self, *, everything: bool) -> None:
+        for writer in list(self._opened.writers.values()):
+            writer.drain()
+            writer.write_parts(0.0 if everything else EVERY)
+
+    def _commit(self, *, patient: bool) -> None:
+        with self._committing:
+            self._last = time.monotonic()
+            waiting = list(self._opened.writers.values())
+            while waiting:
+                waiting = [writer for writer in waiting if self._take(writer, patient)]
+            self._opened.told.discard("commit")
+
+    def _take(self, writer: Writer, patient: bool) -> bool:
+        """Commit a slice of a writer's journal; True if there may be more."""
+        generation, start = writer.taken
+        buffer = writer.read_journal(generation, start, _SLICE)
+        gathered = Gathered(writer.id, writer.fields, generation)
+        gathered.take(_in_turns(journal.entries(memoryview(buffer), start), patient))
+        if gathered.read_to:
+            taken = (generation, gathered.read_to)
+            self._opened.records.write(lambda txn: take_in(txn, writer.run, gathered, taken, writer.about))
+            writer.taken = taken
+            return writer.has_more
+        return writer.next_journal(generation)
+
+
+def take_in(
+    txn: Writing,
+    run: int,
+    gathered: Gathered,
+    taken: tuple[int, int],
+    about: dict[str, object],
+    *,
+    closed: bool = False,
+) -> None:
+    """Store a stretch of a journal and, in the same transaction, that it was."""
+    absorb(txn, run, gathered)
+    if closed:
+        end_open(txn, run, gathered.writer, gathered.fields)
+    if txn.get(schema.run_key(run)) is not None:
+        key = schema.writer_key(gathered.writer)
+        txn.put(key, schema.pack_writer(key, schema.WriterInfo(run, *taken, closed, about)))
+        txn.put(schema.run_writer_key(b"v", run, gathered.writer), b"")
+
+
+def _in_turns(
+    found: Iterator[journal.Entry | tuple[int, int]], patient: bool
+) -> Iterator[journal.Entry | tuple[int, int]]:
+    """The same entries; a patient reader gives the other threads a turn now and then, so that none waits long."""
+    for count, one in enumerate(found):
+        if patient and count % _ENTRIES_PER_TURN == _ENTRIES_PER_TURN - 1:
+            time.sleep(_TURN)
+        yield one
+
+
+def warn(sentence: str) -> None:
+    """Warn from where nobody can catch; a caller who makes errors of warnings must not lose a record to it."""
+    try:
+        warnings.warn(sentence, RecordWarning, stacklevel=3)
+    except RecordWarning:
+        pass
+
+
+def read_from(fd: int, start: int, most: int) -> bytes:
+    """At most `most` bytes of a journal from `start`, and at least one whole entry if one is there."""
+    buffer = os.pread(fd, most, start)
+    if len(buffer) < most:
+        return buffer
+    while next(journal.entries(memoryview(buffer)), None) is None:
+        longer = os.pread(fd, 2 * len(buffer), start)
+        if len(longer) == len(buffer):
+            break
+        buffer = longer
+    return buffer

@@ -1,0 +1,333 @@
+"""One LMDB file of a store, as this process has it open. The only module that imports `lmdb`.
+
+What LMDB leaves to its user is settled here. The map grows by itself, also when another process grew it. A
+transaction never outlives the `with` it was opened in. A file is checked before it is mapped. Readers that were
+killed are cleared away. Where LMDB's lock file may not be written, the pages are read without mapping them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from somatize.errors import DamagedStore, StoreError, StoreReadOnly
+
+from .pages import BadPages, PageFile
+
+T = TypeVar("T")
+
+FIRST_MAP = 16 << 20
+"""Bytes of address space to begin with. It takes no disk: the file is as long as what was written."""
+_MOST_READERS = 1022
+_VERIFIED_PAGES = 1000
+_ATTEMPTS = 40
+
+Buffer = bytes | memoryview
+
+
+class Reading(Protocol):
+    """One snapshot. What it gives is valid inside the `with` it came from, and no longer."""
+
+    def get(self, key: bytes) -> Buffer | None:
+        """The value of a key, or None."""
+
+    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, Buffer]]:
+        """Keys and values in the order of the keys, from `start`."""
+
+
+class Writing:
+    """One write transaction."""
+
+    __slots__ = ("_txn",)
+
+    def __init__(self, txn: Any) -> None:
+        self._txn = txn
+
+    def get(self, key: bytes) -> Buffer | None:
+        """The value of a key, or None."""
+        return self._txn.get(key)  # type: ignore[no-any-return]
+
+    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, Buffer]]:
+        """Keys and values in the order of the keys, from `start`. Write nothing meanwhile."""
+        with self._txn.cursor() as cursor:
+            if cursor.set_range(start):
+                for key, value in cursor:
+                    yield bytes(key), value
+
+    def before(self, key: bytes) -> tuple[bytes, Buffer] | None:
+        """The last key smaller than `key`, and its value."""
+        with self._txn.cursor() as cursor:
+            found = cursor.prev() if cursor.set_range(key) else cursor.last()
+            return (bytes(cursor.key()), cursor.value()) if found else None
+
+    def put(self, key: bytes, value: Buffer) -> None:
+        """Set a key."""
+        self._txn.put(key, value)
+
+    def delete(self, key: bytes) -> bool:
+        """Take a key away; False if there was none."""
+        return self._txn.delete(key)  # type: ignore[no-any-return]
+
+
+class _Gate:
+    """Lets transactions of this process run side by side, and a change of the map run alone."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition(threading.Lock())
+        self._inside: dict[int, int] = {}
+        self._closed = False
+
+    @contextmanager
+    def one_of_many(self) -> Iterator[None]:
+        me = threading.get_ident()
+        with self._condition:
+            # Who is inside already passes: it would else wait for itself.
+            while self._closed and me not in self._inside:
+                self._condition.wait()
+            self._inside[me] = self._inside.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._inside[me] -= 1
+                if not self._inside[me]:
+                    del self._inside[me]
+                    self._condition.notify_all()
+
+    def shut(self, patience: float) -> bool:
+        """Wait until nobody is inside, and let nobody in until `open`."""
+        until = time.monotonic() + patience
+        with self._condition:
+            while self._closed and time.monotonic() < until:
+                self._condition.wait(until - time.monotonic())
+            self._closed = True
+            while set(self._inside) - {threading.get_ident()} and time.monotonic() < until:
+                self._condition.wait(max(0.0, until - time.monotonic()))
+            return not self._inside
+
+    def open(self) -> None:
+        with self._condition:
+            self._closed = False
+            self._condition.notify_all()
+
+
+class Environment:
+    """One LMDB file, open in this process at most once. Threads may share it; a forked child may not use it."""
+
+    def __init__(self, path: Path, *, writable: bool, full_sync: bool = True) -> None:
+        """Open a file that `create` made. Raises `DamagedStore` if it is not as LMDB leaves its files."""
+        self.path = path
+        self.writable = writable
+        self._full_sync = full_sync
+        self._gate = _Gate()
+        self._writer = threading.Lock()
+        self._env: Any = None
+        self._fd = -1
+        verify(path, _VERIFIED_PAGES)
+        if writable or os.access(f"{path}-lock", os.W_OK):
+            self._env = self._opened()
+        else:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _opened(self) -> Any:
+        import lmdb
+
+        size = max(FIRST_MAP, self.path.stat().st_size)
+        try:
+            env = lmdb.open(
+                str(self.path),
+                subdir=False,
+                map_size=size,
+                readonly=not self.writable,
+                create=False,
+                metasync=self._full_sync,
+                max_readers=_MOST_READERS,
+                max_spare_txns=4,
+            )
+        except lmdb.Error as error:
+            raise DamagedStore(f"{self.path} cannot be opened: {error}") from error
+        env.reader_check()
+        return env
+
+    @contextmanager
+    def read(self) -> Iterator[Reading]:
+        """A snapshot for the length of the `with`. Values are views into it: copy what should stay."""
+        if self._env is None:
+            with _damage_named(self.path):
+                yield PageFile(self._fd)
+            return
+        with self._gate.one_of_many():
+            txn = self._begin()
+            try:
+                yield Writing(txn)
+            finally:
+                txn.abort()
+
+    def _begin(self) -> Any:
+        import lmdb
+
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._env.begin(buffers=True)
+            except lmdb.MapResizedError:
+                self._adopt_size()
+            except lmdb.ReadersFullError:
+                self._env.reader_check()
+                time.sleep(0.01)
+        raise StoreError(f"{self.path} has {_MOST_READERS} readers at once; no more fit in")
+
+    def read_retried(self, work: Callable[[Reading], T]) -> T:
+        """What `work` makes of one snapshot; without locks it is tried again until the snapshot held still."""
+        if self._env is not None:
+            with self.read() as reading:
+                return work(reading)
+        for attempt in range(_ATTEMPTS):
+            try:
+                snapshot = PageFile(self._fd)
+                made = work(snapshot)
+                if not snapshot.stale:
+                    return made
+            except (BadPages, BadValue):
+                if attempt == _ATTEMPTS - 1:
+                    break
+            time.sleep(0.002 * attempt)
+        with _damage_named(self.path):
+            return work(PageFile(self._fd))
+
+    def write(self, work: Callable[[Writing], T]) -> T:
+        """Run `work` in one transaction and commit it, synced to the disk.
+
+        `work` may run again, from the start, when the map had to grow. Whatever it raises undoes all. Raises
+        OSError when the disk is full or fails.
+        """
+        import lmdb
+
+        if not self.writable:
+            raise StoreReadOnly(f"{self.path.parent} may only be read")
+        with self._writer:
+            while True:
+                try:
+                    with self._gate.one_of_many():
+                        return self._transact(work)
+                except lmdb.MapFullError:
+                    self._grow()
+                except lmdb.MapResizedError:
+                    self._adopt_size()
+                except lmdb.DiskError as error:
+                    raise OSError(*_cause(error)) from error
+
+    def _transact(self, work: Callable[[Writing], T]) -> T:
+        txn = self._env.begin(write=True, buffers=True)
+        try:
+            made = work(Writing(txn))
+            txn.commit()
+            return made
+        except BaseException:
+            txn.abort()
+            raise
+
+    def _grow(self) -> None:
+        # Doubling may be too little for one large value; then the next attempt comes here again.
+        self._resize(self._env.info()["map_size"] * 2)
+
+    def _adopt_size(self) -> None:
+        """Take the size that another process gave the map."""
+        self._resize(0)
+
+    def _resize(self, size: int) -> None:
+        try:
+            if self._gate.shut(patience=60.0):
+                self._env.set_mapsize(size)
+        finally:
+            self._gate.open()
+
+    def sweep(self) -> None:
+        """Clear away the marks of readers that were killed; they would keep old pages from being used again."""
+        if self._env is not None:
+            self._env.reader_check()
+
+    def copy_to(self, target: Path) -> None:
+        """Write a compacted copy of one snapshot to a new file, also while others write."""
+        if self._env is None:
+            raise StoreReadOnly(f"{self.path.parent} may only be read without locks; copy it as files")
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with self._gate.one_of_many():
+                self._env.copyfd(fd, compact=True)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Unmap the file, once the transactions of other threads have ended."""
+        self._gate.shut(patience=60.0)
+        if self._env is not None:
+            self._env.close()
+        elif self._fd >= 0:
+            os.close(self._fd)
+        self._env, self._fd = None, -1
+
+    def before_fork(self) -> None:
+        """Let no transaction be open at the moment of a fork: the child would share it."""
+        self._gate.shut(patience=5.0)
+
+    def after_fork(self) -> None:
+        """Go on, in the parent."""
+        self._gate.open()
+
+
+class BadValue(Exception):
+    """A value that does not carry its checksum."""
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BadPages as error:
+        raise DamagedStore(f"{path} is damaged: {error}") from error
+
+
+def _cause(error: Exception) -> tuple[int, str]:
+    import errno
+
+    text = str(error)
+    known = next((code for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO) if os.strerror(code) in text), errno.EIO)
+    return known, text
+
+
+def create(path: Path) -> None:
+    """Make an empty LMDB file, complete on the disk when this returns."""
+    import lmdb
+
+    env = lmdb.open(str(path), subdir=False, map_size=1 << 20, max_readers=_MOST_READERS)
+    # A first transaction, so that both meta pages and the format of the tree are there.
+    with env.begin(write=True) as txn:
+        txn.put(b"\x00", b"")
+    env.close()
+    path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
+
+
+def verify(path: Path, budget: int) -> None:
+    """Raise `DamagedStore` unless the file is as LMDB leaves its files, as far as `budget` pages show.
+
+    A file that is being written meanwhile is looked at again until it holds still.
+    """
+    wrong = ""
+    for attempt in range(10):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            snapshot = PageFile(fd)
+            snapshot.verify(budget)
+            return
+        except BadPages as error:
+            wrong = str(error)
+        finally:
+            os.close(fd)
+        time.sleep(0.01 * attempt)
+    raise DamagedStore(f"{path} is damaged: {wrong}")

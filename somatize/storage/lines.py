@@ -1,0 +1,237 @@
+"""One run as a reader sees it: the lines of its forwards, their columns and their facts."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from somatize.facts import Fact
+
+from . import schema
+from .absorb import find_chunk
+from .columns import Chunk
+from .committer import warn
+from .environment import BadValue
+from .journal import NO_TIME
+from .packing import unpack
+from .schema import LOST, OPEN, OWN
+from .view import View
+
+
+class Line(NamedTuple):
+    """What is known of a forward without reading its facts; `took_us` is -1 if it did not end."""
+
+    forward: int
+    state: int
+    nodes: int
+    took_us: int
+    when: int
+    writer: int
+    texts: dict[str, str]
+    inside: list[str]
+
+
+class Stored(NamedTuple):
+    """A block as it is stored: its chunk, its writer, its forwards and where its facts lie."""
+
+    chunk: Chunk
+    writer: int
+    forwards: Sequence[int]
+    key: bytes
+
+
+class RunLines:
+    """One run in one view. What it gives is read as it is asked for; use it inside the `look` it came from."""
+
+    def __init__(self, view: View, run: int) -> None:
+        self.view = view
+        self.run = run
+        self.info = view.run(run)
+        self.name = self.info.name
+        self.lines: dict[int, Line] = {}
+        """The forwards that are not in a block: still going, or not committed yet."""
+        self.late: dict[int, dict[str, str]] = {}
+        """Summarised fields said after a forward's row was committed, and not committed themselves."""
+        self._bodies: dict[int, list[bytes]] = {}
+        self._fields: dict[int, frozenset[str]] = {}
+        self._take_open()
+        self._take_tails()
+        self._settle()
+
+    # -- what is not in blocks
+
+    def _take_open(self) -> None:
+        for key, sealed in self._under(b"o", 0, OWN):
+            try:
+                known = schema.unpack_map(key, sealed)
+            except BadValue:
+                self.skip(schema.forward_of(key))
+                continue
+            forward = schema.forward_of(key)
+            self.lines[forward] = Line(
+                forward, OPEN, known["nodes"], -1, known["when"], known["writer"], known["texts"], known["inside"]
+            )
+
+    def _take_tails(self) -> None:
+        for tail in self.view.tails_of(self.run):
+            fields = frozenset(tail.gathered.fields)
+            for row in tail.gathered.rows.values():
+                self._bodies.setdefault(row.forward, []).append(row.body)
+                if row.forward == OWN:
+                    continue
+                before = self.lines.get(row.forward)
+                if before is None and not row.started:
+                    self.late.setdefault(row.forward, {}).update(row.texts)
+                    continue
+                self._fields[row.forward] = fields
+                took = -1 if row.took_us == NO_TIME else row.took_us
+                line = Line(row.forward, row.state, row.nodes, took, row.when, row.writer, row.texts, row.inside)
+                if before is not None:
+                    line = line._replace(nodes=before.nodes + row.nodes, texts={**before.texts, **row.texts})
+                    if not row.ended and not row.started and not row.nodes and not row.inside:
+                        line = line._replace(inside=before.inside, when=before.when)
+                    if row.state == LOST:
+                        line = line._replace(inside=before.inside)
+                    if before.state != OPEN and not row.ended:
+                        line = line._replace(state=before.state, took_us=before.took_us, when=before.when)
+                self.lines[row.forward] = line
+
+    def _settle(self) -> None:
+        for forward, line in self.lines.items():
+            if line.state == OPEN and not self.view.is_alive(line.writer):
+                self.lines[forward] = line._replace(state=LOST)
+
+    def inside(self, forward: int) -> list[str]:
+        """The nodes that an open or lost forward was in when that was last written down."""
+        if forward in self.lines:
+            return self.lines[forward].inside
+        key = schema.forward_key(b"l", self.run, forward)
+        sealed = self.view.reading.get(key)
+        try:
+            return list(schema.unpack_map(key, sealed)) if sealed is not None else []
+        except BadValue:
+            return []
+
+    # -- what is in blocks
+
+    def blocks(self, since: int = 0) -> Iterator[Stored]:
+        """The stored blocks that hold a forward of number `since` or above, by their first forward."""
+        start = max(0, since - self.info.span)
+        for key, value in self._under(b"c", start, OWN):
+            first, writer = schema.block_of(key)
+            try:
+                chunk = Chunk(value)
+                forwards = chunk.integers("forward")
+            except BadValue:
+                warn(f"the columns of run {self.name!r} from forward {first} on are damaged; that block was skipped")
+                continue
+            if forwards[-1] >= since:
+                yield Stored(chunk, writer, forwards, key)
+
+    def summarised(self, path: str, since: int = 0) -> bool:
+        """Whether the values of a field can be read without unpacking any facts."""
+        if not all(path in block.chunk for block in self.blocks(since)):
+            return False
+        return all(path in self._fields.get(forward, ()) for forward in self.lines if forward >= since)
+
+    def highest(self) -> int:
+        """The highest number there is; -1 if there is none."""
+        return max(self.info.highest, max(self.lines, default=-1))
+
+    # -- facts
+
+    def bodies(self, forward: int) -> list[bytes] | None:
+        """The packed facts of a forward, in order; None if there is no such forward. Raises `BadValue`."""
+        first: list[bytes] = []
+        if forward != OWN and forward not in self.lines:
+            key = find_chunk(self.view.reading, self.run, forward, self.info.span)
+            if key is None:
+                return None
+            chunk = Chunk(self.view.reading.get(key) or b"")
+            stored = Stored(chunk, 0, chunk.integers("forward"), key)
+            first = [body for _, body in self.block_bodies(stored, [stored.forwards.index(forward)])]
+        return first + self.parts(forward, forward).get(forward, []) + self._bodies.get(forward, [])
+
+    def block_bodies(self, block: Stored, rows: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
+        """The packed facts of rows of a block. Raises `BadValue` for one that does not carry its checksum."""
+        ends, crcs = block.chunk.integers("end"), block.chunk.integers("crc")
+        packed = self.view.reading.get(b"b" + block.key[1:])
+        if packed is None:
+            raise BadValue("its facts are missing")
+        for row in range(block.chunk.rows) if rows is None else rows:
+            body = bytes(packed[ends[row - 1] if row else 0 : ends[row]])
+            if zlib.crc32(body) != crcs[row]:
+                if rows is not None:
+                    raise BadValue("its facts do not carry their checksum")
+                self.skip(block.forwards[row])
+                continue
+            yield row, body
+
+    def parts(self, first: int, last: int) -> dict[int, list[bytes]]:
+        """The packed facts that are stored apart, of the forwards from `first` to `last`."""
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        for key, sealed in self._under(b"p", first, last):
+            forward = schema.forward_of(key)
+            try:
+                value = schema.unseal(key, sealed)
+            except BadValue:
+                self.skip(forward)
+                continue
+            found.setdefault(forward, []).append((int.from_bytes(value[:8], "little"), value[8:]))
+        # Those of a forward are in order already; a run's own come from several writers, by the time they were said.
+        return {
+            forward: [body for _, body in (sorted(bodies, key=lambda one: one[0]) if forward == OWN else bodies)]
+            for forward, bodies in found.items()
+        }
+
+    def facts(self, since: int = 0) -> Iterator[tuple[int, list[Fact]]]:
+        """Each forward from `since` on with its facts, by block; damaged ones are named and skipped."""
+        for block in self.blocks(since):
+            yield from ((forward, told) for forward, told in self.block_facts(block) if forward >= since)
+        for forward in sorted(self.lines):
+            if forward >= since:
+                yield from self._unpacked(forward, self.bodies(forward) or [])
+
+    def block_facts(self, block: Stored) -> Iterator[tuple[int, list[Fact]]]:
+        """The forwards of one block with their facts; damaged ones are named and skipped."""
+        apart = self.parts(block.forwards[0], block.forwards[-1])
+        try:
+            for row, body in self.block_bodies(block):
+                forward = block.forwards[row]
+                yield from self._unpacked(forward, [body, *apart.get(forward, []), *self._bodies.get(forward, [])])
+        except BadValue as error:
+            self.damaged(block, error)
+
+    def has_column(self, forward: int, path: str) -> bool:
+        """Whether the texts of a line would hold a field if it was said."""
+        return path in self._fields.get(forward, ())
+
+    def damaged(self, block: Stored, error: BadValue) -> None:
+        """Say that a whole block is damaged and not given."""
+        first, last = block.forwards[0], block.forwards[-1]
+        warn(f"run {self.name!r}, forwards {first} to {last}: {error}; they were skipped")
+
+    def _unpacked(self, forward: int, bodies: list[bytes]) -> Iterator[tuple[int, list[Fact]]]:
+        try:
+            yield forward, list(unpack(bodies))
+        except ValueError:
+            self.skip(forward)
+
+    def skip(self, forward: int) -> None:
+        """Say that a record is damaged and not given."""
+        warn(f"the record {record_name(self.name, forward)} is damaged; it was skipped")
+
+    def _under(self, kind: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
+        prefix = schema.run_prefix(kind, self.run)
+        for key, value in self.view.reading.items(schema.forward_key(kind, self.run, first)):
+            if not key.startswith(prefix) or schema.forward_of(key) > last:
+                return
+            yield key, value
+
+
+def record_name(run: str, forward: int) -> str:
+    """The name of a record: ``run/<run>/<n>``, the run percent-encoded."""
+    from urllib.parse import quote
+
+    return f"run/{quote(run, safe='')}/{forward}"

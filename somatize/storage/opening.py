@@ -1,0 +1,266 @@
+"""How a writer comes to be: what dead ones left is taken in, the run gets its number, counting begins.
+
+All of it happens under one lock of the store, so that two processes that open a run at once agree on who is alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from somatize.errors import DamagedStore, StoreError
+
+from . import journal, locks, schema
+from .absorb import end_open
+from .committer import read_from, take_in, warn
+from .environment import Reading, Writing
+from .gather import Gathered
+from .opened import Opened
+from .schema import RunInfo, WriterInfo
+from .writer import Writer
+
+_SLICE = 4 << 20
+
+
+@contextmanager
+def alone_at_the_door(opened: Opened) -> Iterator[None]:
+    """Hold the store's lock on opening: no writer comes or is repaired meanwhile. Those at work go on."""
+    opened.must_be_writable()
+    with opened.opening:
+        opened.locks.hold(locks.OPENING)
+        try:
+            yield
+        finally:
+            opened.locks.release(locks.OPENING)
+
+
+def open_writer(opened: Opened, name: str, fields: Sequence[str]) -> Writer:
+    """A new writer on a run, which is made if the store has none of that name.
+
+    Raises `StoreReadOnly`, and `StoreError` where the run cannot be entered, before anything is computed. The writer
+    keeps the reference to `opened` that it was given, and gives it back when it closes.
+    """
+    with alone_at_the_door(opened):
+        try:
+            repair(opened)
+        except OSError as error:
+            warn(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
+        run = _enter(opened, name)
+        following = _begin_counting(opened, run)
+        writer = Writer(opened, name, run, fields, identity())
+        try:
+            _join(opened, writer, following)
+            writer.start_journal()
+        except OSError:
+            pass  # it keeps in memory what it is told, and tries again with each entry
+        return writer
+
+
+def identity() -> dict[str, Any]:
+    """Who this process is, beyond its pid, which will be used again."""
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        "started": _started(),
+        "opened": time.time_ns() // 1000,
+        "argv0": sys.argv[0] if sys.argv else "",
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _started() -> str:
+    # The 22nd field: clock ticks since the machine started. What stands before the last ")" may hold blanks.
+    fields = _read("/proc/self/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
+
+
+def find_run(reading: Reading | Writing, name: str) -> int | None:
+    """The number of a run."""
+    key = schema.name_key(name)
+    sealed = reading.get(key)
+    return None if sealed is None else int.from_bytes(schema.unseal(key, sealed), "big")
+
+
+def _enter(opened: Opened, name: str) -> int:
+    known = opened.records.read_retried(lambda reading: find_run(reading, name))
+    if known is not None:
+        return known
+    try:
+        return opened.records.write(lambda txn: _register(txn, name))
+    except OSError as error:
+        raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
+
+
+def _register(txn: Writing, name: str) -> int:
+    known = find_run(txn, name)
+    if known is not None:
+        return known
+    sealed = txn.get(schema.NEXT_RUN)
+    run = 1 if sealed is None else int.from_bytes(schema.unseal(schema.NEXT_RUN, sealed), "big")
+    txn.put(schema.NEXT_RUN, schema.seal(schema.NEXT_RUN, (run + 1).to_bytes(4, "big")))
+    key = schema.name_key(name)
+    txn.put(key, schema.seal(key, run.to_bytes(4, "big")))
+    key = schema.run_key(run)
+    txn.put(key, schema.pack_run(key, RunInfo(name)))
+    return run
+
+
+def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
+    """What tells the number that follows all that the run holds. It reads the journals only if it is asked."""
+
+    def following() -> int:
+        highest = opened.records.read_retried(lambda reading: _highest(reading, run))
+        for path in journal_files(opened):
+            highest = max(highest, _highest_in(path, run))
+        return highest + 1
+
+    return following
+
+
+def _highest(reading: Reading, run: int) -> int:
+    key = schema.run_key(run)
+    highest = schema.unpack_run(key, reading.get(key) or b"").highest
+    prefix = schema.run_prefix(b"o", run)
+    for key, _ in reading.items(prefix):
+        if not key.startswith(prefix):
+            break
+        highest = max(highest, schema.forward_of(key))
+    return highest
+
+
+def _highest_in(path: Path, run: int) -> int:
+    with path.open("rb") as file:
+        content = file.read()
+    found = journal.read_header(content)
+    if found is None or found[0]["run"] != run:
+        return -1
+    numbers = [
+        one.forward
+        for one in journal.entries(memoryview(content)[found[1] :])
+        if isinstance(one, journal.Entry) and one.forward != schema.OWN
+    ]
+    return max(numbers, default=-1)
+
+
+def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
+    mine = set(opened.writers)
+    others = live_writers(opened, writer.run) - mine
+    if len([one for one in opened.writers.values() if one.run == writer.run]) > 1:
+        return  # this process counts already
+    if not others:
+        writer.gate.alone(following())
+    else:
+        writer.gate.join(following, lambda: bool(live_writers(opened, writer.run) - mine))
+
+
+def journal_files(opened: Opened) -> list[Path]:
+    """The journals there are, in order of writer and generation."""
+    return sorted(path for path in opened.journals.iterdir() if journal.parse_name(path) is not None)
+
+
+def live_writers(opened: Opened, run: int | None = None) -> set[int]:
+    """The writers of a run, or of all, whose processes live, this one included."""
+    live: set[int] = set()
+    for path in journal_files(opened):
+        writer, _ = journal.parse_name(path) or (0, 0)
+        if writer in live or not opened.is_alive(writer):
+            continue
+        try:
+            with path.open("rb") as file:
+                found = journal.read_header(file.read(1 << 16))
+        except FileNotFoundError:
+            continue
+        if run is None or (found is not None and found[0]["run"] == run):
+            live.add(writer)
+    return live
+
+
+def repair(opened: Opened) -> None:
+    """Take in the journals of writers that are gone, and end what they left open. Call it alone at the door."""
+    for path in journal_files(opened):
+        writer, generation = journal.parse_name(path) or (0, 0)
+        if writer in opened.writers or not opened.locks.take(locks.of_writer(writer)):
+            continue
+        try:
+            _take_in_file(opened, path, writer, generation)
+        except DamagedStore as damage:
+            warn(str(damage))
+        finally:
+            opened.locks.release(locks.of_writer(writer))
+    _end_orphans(opened)
+
+
+def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        start = os.pread(fd, 1 << 16, 0)
+        found = journal.read_header(start)
+        if found is not None:
+            _take_in_rest(opened, fd, path, writer, generation, found)
+        elif not journal.is_journal(start):
+            raise DamagedStore(f"{path} is not a journal: it starts with {start[:20]!r}; move it away")
+    finally:
+        os.close(fd)
+    path.unlink(missing_ok=True)
+
+
+def _take_in_rest(
+    opened: Opened, fd: int, path: Path, writer: int, generation: int, found: tuple[dict[str, Any], int]
+) -> None:
+    about, at = found
+    known = opened.records.read_retried(lambda reading: writer_info(reading, writer))
+    if known is not None and (known.generation, known.offset) >= (generation, at):
+        if known.closed or known.generation > generation:
+            return
+        at = known.offset
+    last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
+    while True:
+        gathered = Gathered(writer, about["fields"], generation)
+        gathered.take(journal.entries(memoryview(read_from(fd, at, _SLICE)), at))
+        tell_damage(path, gathered)
+        at = gathered.read_to or at
+        closed = last_one and not gathered.read_to
+        taken = (generation, at)
+        opened.records.write(lambda txn: take_in(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
+        if not gathered.read_to:
+            return
+
+
+def tell_damage(path: Path, gathered: Gathered) -> None:
+    """Warn of the entries of a journal that were skipped."""
+    for at, length in gathered.damaged:
+        warn(f"{path} is damaged from byte {at} on; {length} bytes of it were skipped")
+
+
+def writer_info(reading: Reading | Writing, writer: int) -> WriterInfo | None:
+    """What the store knows of a writer."""
+    key = schema.writer_key(writer)
+    sealed = reading.get(key)
+    return None if sealed is None else schema.unpack_writer(key, sealed)
+
+
+def _end_orphans(opened: Opened) -> None:
+    """End what is open in the store though its writer is gone with its journal, as after a power cut."""
+    orphans: set[tuple[int, int]] = set()
+    with opened.records.read() as reading:
+        for key, sealed in reading.items(b"o"):
+            if key[:1] != b"o":
+                break
+            writer = schema.unpack_map(key, sealed)["writer"]
+            if not opened.is_alive(writer):
+                orphans.add((schema.run_of(key), writer))
+    for run, writer in orphans:
+        opened.records.write(lambda txn: end_open(txn, run, writer, ()))  # noqa: B023

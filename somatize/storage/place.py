@@ -1,0 +1,145 @@
+"""A directory that is a store: what lies in it, how it comes to be, and in which format.
+
+A store is made in a way that a kill at any moment leaves either no store or a whole one: each file is made under
+a name of its own and linked into place when it is complete, ``FORMAT`` last. So a file that is missing or empty
+in a directory that has a ``FORMAT`` is damage, never a store that is about to be.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from somatize.errors import DamagedStore, NewerFormat, NoStore, StoreReadOnly, StoreWarning
+
+FORMAT = 1
+_FORMAT_NAME = "FORMAT"
+_FORMAT_START = "somatize store, format "
+RECORDS = "records.lmdb"
+VALUES = "values.lmdb"
+LOCKS = "locks"
+NUMBERS = "numbers"
+JOURNALS = "journals"
+FILES = "files"
+_MAKING = ".making-"
+_REMOTE = frozenset(
+    {"nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"}
+)
+_warned_remote: set[int] = set()
+
+
+def make(path: Path, fill: Callable[[Path], None]) -> None:
+    """Make `path` a store unless it is one; `fill` writes the LMDB files of an empty store into a directory.
+
+    Safe among processes that do the same. Raises `StoreReadOnly` where nothing may be written, `NoStore` where
+    the directory holds files of another kind, and what `check_format` raises.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NoStore(f"{path} is a file; a store is a directory") from None
+    except PermissionError:
+        raise StoreReadOnly(f"{path} does not exist, and may not be made in {path.parent}") from None
+    if (path / _FORMAT_NAME).exists():
+        check_format(path)
+        return
+    strangers = [name for name in sorted(one.name for one in path.iterdir()) if not _ours(name)]
+    if strangers:
+        raise NoStore(
+            f"{path} is no store: it has no {_FORMAT_NAME} but holds {strangers[0]!r}; give an empty directory"
+        )
+    try:
+        making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=path))
+    except PermissionError:
+        raise StoreReadOnly(f"{path} is no store yet, and may not be written to") from None
+    try:
+        _fill_and_link(making, path, fill)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _ours(name: str) -> bool:
+    # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
+    return name.startswith(_MAKING) or name in {RECORDS, VALUES, LOCKS, NUMBERS, JOURNALS, FILES}
+
+
+def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> None:
+    fill(making)
+    for name in (LOCKS, NUMBERS):
+        (making / name).write_bytes(b"")
+    (making / _FORMAT_NAME).write_text(f"{_FORMAT_START}{FORMAT}\n", encoding="ascii")
+    for name in (JOURNALS, FILES):
+        (path / name).mkdir(exist_ok=True)
+    for name in (RECORDS, VALUES, LOCKS, NUMBERS, _FORMAT_NAME):
+        sync(making / name)
+        try:
+            os.link(making / name, path / name)
+        except FileExistsError:
+            pass  # another process was first, and what it linked is as complete
+    sync(path)
+
+
+def check_format(path: Path) -> None:
+    """Raise unless `path` is a store this version can read: `NoStore`, `DamagedStore` or `NewerFormat`."""
+    if not path.is_dir():
+        raise NoStore(f"there is no store at {path}: {'it is a file' if path.exists() else 'no such directory'}")
+    try:
+        said = (path / _FORMAT_NAME).read_bytes()
+    except FileNotFoundError:
+        raise NoStore(f"{path} is no store: it has no file {_FORMAT_NAME}") from None
+    start = _FORMAT_START.encode("ascii")
+    number = said[len(start) :].strip()
+    if not said.startswith(start) or not number.isdigit():
+        raise DamagedStore(f"{path / _FORMAT_NAME} does not say a store's format; it starts with {said[:40]!r}")
+    if int(number) > FORMAT:
+        raise NewerFormat(f"{path} has format {int(number)}; this somatize reads up to {FORMAT}: upgrade it to read on")
+    for name in (RECORDS, VALUES):
+        if not (path / name).exists():
+            raise DamagedStore(f"{path / name} is missing from the store")
+
+
+def writable(path: Path) -> bool:
+    """Whether this process may write everywhere in the store."""
+    return all(os.access(path / name, os.W_OK) for name in ("", RECORDS, VALUES, LOCKS, NUMBERS, JOURNALS))
+
+
+def sync(path: Path) -> None:
+    """Have the disk keep a file's content, or a directory's entries."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def warn_if_remote(path: Path) -> None:
+    """Warn, once per place, of a file system on which locks and maps are not to be trusted."""
+    device = path.stat().st_dev
+    if device in _warned_remote:
+        return
+    _warned_remote.add(device)
+    kind = _file_system(device)
+    if kind in _REMOTE or kind.startswith("fuse.sshfs"):
+        warnings.warn(
+            f"{path} lies on a network file system ({kind}), where LMDB's locks and maps are not dependable; "
+            "record to a local disk and copy the store",
+            StoreWarning,
+            stacklevel=2,
+        )
+
+
+def _file_system(device: int) -> str:
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        mount, _, rest = line.partition(" - ")
+        if mount.split()[2:3] == [number]:
+            return rest.split()[0]
+    return ""

@@ -1,0 +1,156 @@
+"""The store: a directory that holds records of runs, bytes by their content, and kept values by name."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from .errors import BadName, NotStored, StoreClosed
+from .storage import values
+from .storage.opened import Opened, acquire, release
+from .storage.values import Named
+
+__all__ = ["Named", "Store"]
+
+_FORWARDS = "run/"
+
+
+class Store:
+    """A directory on the disk, made where there is none; ``Store("runs")`` is the whole installation.
+
+    Threads and processes may share one. Any number of handles on a place work side by side, and handles on the
+    same place are equal. A handle can be pickled: it opens the same place where it arrives. A forked child may go
+    on using one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open or make the store at `path`, its parents too.
+
+        Raises `NoStore` where there is something else, `StoreReadOnly` where there is nothing and nothing may be
+        made, `NewerFormat` and `DamagedStore`.
+        """
+        self._path = Path(os.path.realpath(os.fspath(path)))
+        self._lock = threading.Lock()
+        self._closed = False
+        self._hold(make=True)
+
+    def _hold(self, *, make: bool) -> None:
+        self._opened = acquire(self._path, make=make)
+        self._release = weakref.finalize(self, release, self._opened)
+        self._release.atexit = False
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._path
+
+    @property
+    def opened(self) -> Opened:
+        """What this process has open of it. For the parts of the library that lie beside this one."""
+        if self._closed:
+            raise StoreClosed(f"this handle on {self._path} was closed; open another: Store({str(self._path)!r})")
+        if self._opened.pid != os.getpid():
+            with self._lock:
+                if self._opened.pid != os.getpid():
+                    self._release.detach()
+                    self._hold(make=False)
+        return self._opened
+
+    # -- bytes by content
+
+    def put(self, data: bytes | bytearray | memoryview) -> str:
+        """Hold bytes and give their digest. On the disk when this returns."""
+        return values.put(self.opened, data)
+
+    def get(self, digest: str) -> bytes:
+        """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give bytes that don't match it."""
+        return values.get(self.opened, digest)
+
+    def bind(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Let a name point at bytes that are held, whatever it pointed at before. Raises `BadName`, `NotStored`."""
+        values.bind(self.opened, b"n", _own(name), digest, meta, claim=False)
+
+    def claim(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> bool:
+        """`bind`, but only if the name points at nothing; True if it did so. Of many processes one gets it."""
+        return values.bind(self.opened, b"n", _own(name), digest, meta, claim=True)
+
+    def resolve(self, name: str) -> str:
+        """The digest that a name bound by hand points at. Raises `NotStored`."""
+        if name.startswith(_FORWARDS):
+            raise NotStored(f"{name!r} names a forward, which has no digest; read it with somatize.record.facts")
+        return values.resolve(self.opened, b"n", name).digest
+
+    def bound(self, prefix: str = "") -> list[Named]:
+        """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
+
+        Forwards come by run, then number; the time is when they were written down, and the `meta` says their
+        `state` and `writer`. Costs about a microsecond a forward.
+        """
+        from .storage.listing import forwards_named
+
+        return forwards_named(self.opened, prefix) + values.named(self.opened, b"n", prefix)
+
+    # -- kept values
+
+    def keep(self, name: str, value: object) -> int:
+        """Write a value down under a name, in place of what was kept there; gives its size in bytes.
+
+        Raises `NotKeepable` for a value that no codec writes.
+        """
+        from . import codecs
+
+        data = codecs.dumps(value)
+        values.bind(self.opened, b"k", name, values.put(self.opened, data), {"bytes": len(data)}, claim=False)
+        return len(data)
+
+    def recall(self, name: str) -> Any:
+        """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
+        from . import codecs
+
+        return codecs.loads(values.get(self.opened, values.resolve(self.opened, b"k", name).digest))
+
+    def kept(self, prefix: str = "") -> list[Named]:
+        """The names of kept values that begin with `prefix`; the `meta` of each says its size in `bytes`."""
+        return values.named(self.opened, b"k", prefix)
+
+    # -- the handle
+
+    def close(self) -> None:
+        """Commit all that was said to recorders on this place, and let go of it. Other handles stay open."""
+        if not self._closed:
+            if self._opened.pid == os.getpid():
+                self._opened.flush()
+                self._closed = True
+                self._release()
+            else:
+                self._closed = True
+                self._release.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __eq__(self, other: object) -> bool:
+        return self._path == other._path if isinstance(other, Store) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._path)
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        return Store, (str(self._path),)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self._path)!r})"
+
+
+def _own(name: str) -> str:
+    """A name that a user may bind."""
+    if values.check_name(name).startswith(_FORWARDS):
+        raise BadName(f"{name!r} cannot be bound: names that begin with {_FORWARDS!r} are those of forwards")
+    return name
