@@ -1,0 +1,119 @@
+"""Which steps a forward has to take, and what each waits for: counts that change as they are done.
+
+Most forwards run every step once. Where results are kept, a step may be recalled in place of being run, and then what
+is above it may not have to run at all; and where a kept result proves damaged after all, it has to.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from enum import Enum
+from typing import Any
+
+from .plan import Plan
+
+
+class Role(Enum):
+    """What a forward does about a step."""
+
+    SKIP = "skip"  # nobody needs its value
+    RECALL = "recall"
+    RUN = "run"
+
+
+def roles(plan: Plan, kept: Collection[int]) -> list[Role]:
+    """The role of each step if the results of `kept` can be recalled: ancestors read by nobody else are skipped."""
+    found = [Role.SKIP] * len(plan)
+    needed = set(plan.leaves)
+    for step in reversed(plan.steps):
+        if step.number in needed:
+            found[step.number] = Role.RECALL if step.number in kept else Role.RUN
+            if found[step.number] is Role.RUN:
+                needed.update(step.inputs)
+    return found
+
+
+class Agenda:
+    """What is left to do in one forward, and the values that are still to be read.
+
+    For the thread that walks the plan alone. `slots` holds each value from when its step was done until its last
+    reader was.
+    """
+
+    def __init__(self, plan: Plan, slots: list[Any], kept: Collection[int] = ()) -> None:
+        self.plan = plan
+        self.slots = slots
+        self.kept = set(kept)
+        self.roles = roles(plan, kept)
+        self._waiting = [0] * len(plan)
+        self._readers = [0] * len(plan)
+        self._done = [False] * len(plan)
+        self._ready: list[int] = []
+        self._after: list[list[int]] = [[] for _ in plan.steps]
+        for leaf in plan.leaves:
+            self._readers[leaf] += 1
+        for step in plan.steps:
+            if self.roles[step.number] is Role.RUN:
+                self._waits_for(step.number, step.inputs)
+        self._ready = [
+            number
+            for number, role in enumerate(self.roles)
+            if role is not Role.SKIP and not self._waiting[number]
+        ]
+
+    def __bool__(self) -> bool:
+        """Whether a step could be taken now."""
+        return bool(self._ready)
+
+    def take(self) -> int:
+        """The step to take next: of those that can be, the first in the plan's order."""
+        return heapq.heappop(self._ready)
+
+    def done(self, number: int, value: Any) -> None:
+        """A step gave its value. What it read is let go, and what waited for it may be taken."""
+        if self.roles[number] is Role.RUN:
+            for source in self.plan.steps[number].inputs:
+                self._readers[source] -= 1
+                if not self._readers[source]:
+                    self.slots[source] = None
+        self._done[number] = True
+        if self._readers[number]:
+            self.slots[number] = value
+        after, self._after[number] = self._after[number], []
+        for reader in after:
+            self._waiting[reader] -= 1
+            if not self._waiting[reader]:
+                heapq.heappush(self._ready, reader)
+
+    def missed(self, number: int) -> None:
+        """A step that was to be recalled cannot be: it runs, and so does all it needs that is not there any more."""
+        self.kept.discard(number)
+        self._again(number)
+        todo = [number]
+        while todo:
+            again = todo.pop()
+            if self.roles[again] is Role.RUN:
+                sources = self.plan.steps[again].inputs
+                gone = [source for source in sources if self._gone(source)]
+                for source in gone:
+                    self._again(source)
+                todo += gone
+                self._waits_for(again, sources)
+            if not self._waiting[again]:
+                heapq.heappush(self._ready, again)
+
+    def _again(self, number: int) -> None:
+        self._done[number] = False
+        self.roles[number] = Role.RECALL if number in self.kept else Role.RUN
+
+    def _gone(self, number: int) -> bool:
+        return self.roles[number] is Role.SKIP or (self._done[number] and not self._readers[number])
+
+    def _waits_for(self, number: int, sources: tuple[int, ...]) -> None:
+        for source in sources:
+            there = self._done[source] and self._readers[source] > 0
+            self._readers[source] += 1
+            if not there:
+                self._waiting[number] += 1
+                self._after[source].append(number)
