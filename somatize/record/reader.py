@@ -257,16 +257,16 @@ def curve(
 def curve_costs(
     store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
 ) -> str:
-    """What `curve` with the same arguments does: ``"fetch"`` columns, or ``"scan"`` the facts of records."""
+    """What `curve` with the same arguments does: one ``"scan"`` over columns, or a ``"fetch"`` of each record's facts."""
     check_range(last, since)
     if of in _NUMBERS:
-        return "fetch"
+        return "scan"
     with opened_at(store) as opened:
         return look(opened, lambda view: _costs(lines_of(view, run), field_path(of), last, since))
 
 
 def _costs(lines: RunLines, path: str, last: int | None, since: int | None) -> str:
-    return "fetch" if lines.summarised(path, first_of(lines, last, since)) else "scan"
+    return "scan" if lines.summarised(path, first_of(lines, last, since)) else "fetch"
 
 
 def _points(lines: RunLines, of: str, last: int | None, since: int | None) -> list[tuple[int, float]]:
