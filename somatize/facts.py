@@ -8,8 +8,7 @@ The engine tells the eight kinds below and no other. Levels above it say kinds o
 ``task``, ``log``, ...) through the same door; what they say goes through `said`, which makes text of it.
 """
 
-from __future__ import annotations
-
+# No annotations from the future here: Python 3.11 reads NotRequired out of them only where they are no texts.
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypeAlias, TypedDict
@@ -183,7 +182,10 @@ def text(value: object, key: str = "value") -> str:
     str, bool, int, float and None are scalars, and so is a numpy or torch value of one element. Never
     raises, and never holds on to what it was given. Reading a CUDA tensor waits for its stream.
     """
-    plain = _scalar(value)
+    try:
+        plain = _scalar(value)
+    except Exception:  # an object that will not even say what it is
+        plain = None
     if plain is None:
         plain = _scalar(_item(value))
     if plain is None:

@@ -25,7 +25,7 @@ class Implementation:
         """Raises `NotANode` for a class, an async function, or a thing that cannot be called with one input."""
         target = _target(thing)
         self.thing = thing
-        self.runner: Any = thing if target is getattr(thing, "forward", None) else _Caller(target)
+        self.runner: Any = _Caller(thing) if target is thing else thing
         self.takes_ctx = _read(thing, target)
         self.name = snake_case(_own_name(thing))
 

@@ -1,0 +1,61 @@
+"""Every fact that any test's forward tells is held to the vocabulary."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from somatize import engine, facts
+from somatize.errors import FactError
+
+
+def hold(fact: Any) -> None:
+    """Raises `FactError` if `fact` is none of the eight as documented, nor a text-to-text dict of another kind."""
+    if type(fact) is not dict:
+        raise FactError(f"no dict: {fact!r}")
+    if fact.get("fact") in facts.KINDS:
+        facts.check(fact)
+    elif not fact.get("fact") or any(type(word) is not str for pair in fact.items() for word in pair):
+        raise FactError(f"not text to text, with a kind: {fact!r}")
+
+
+def held(tell: Callable[[Any], object], wrong: list[str]) -> Callable[[Any], object]:
+    """`tell`, keeping in `wrong` what is no fact, and what comes after the last one."""
+    ended: list[Any] = []
+
+    @functools.wraps(tell)
+    def told(fact: Mapping[str, str]) -> object:
+        try:
+            hold(fact)
+        except FactError as error:
+            wrong.append(str(error))
+        if ended:
+            wrong.append(f"{fact!r} was told after {ended[0]!r}")
+        if fact.get("fact") in ("finished", "broke"):
+            ended.append(dict(fact))
+        return tell(fact)
+
+    return told
+
+
+def holding(walk: Callable[..., Any], wrong: list[str]) -> Callable[..., Any]:
+    """A loop of the engine's, with its watchers held."""
+
+    def observing(program: Any, given: Any, forward: Any, threads: int) -> Any:
+        forward.tell = held(forward.tell, wrong)
+        return walk(program, given, forward, threads)
+
+    return observing
+
+
+@pytest.fixture(autouse=True)
+def wrong_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What any forward told during this test that no forward may tell; nothing, when the test ends."""
+    wrong: list[str] = []
+    for name in ("_observe", "_observe_branches"):
+        monkeypatch.setattr(engine, name, holding(getattr(engine, name), wrong))
+    yield wrong
+    assert wrong == []
