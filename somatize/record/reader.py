@@ -257,7 +257,7 @@ def curve(
 def curve_costs(
     store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
 ) -> str:
-    """What `curve` with the same arguments does: one ``"scan"`` over columns, or a ``"fetch"`` of each record's facts."""
+    """What `curve` with the same arguments does: one ``"scan"`` of columns, or a ``"fetch"`` of each record's facts."""
     check_range(last, since)
     if of in _NUMBERS:
         return "scan"
