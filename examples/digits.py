@@ -71,7 +71,7 @@ loss = curve(store, run, last=STEPS)
 show("runs(store)", runs(store))
 show("forwards(store, run, last=3)", forwards(store, run, last=3))
 show("nodes(store, run)", nodes(store, run))
-show(f"curve(store, run)[::50], for one {curve_costs(store, run)}", [dict(forward=n, loss=x) for n, x in loss[::50]])
+show(f"curve(store, run)[::50], for one {curve_costs(store, run)}", [{"forward": n, "loss": x} for n, x in loss[::50]])
 
 assert loss[-1][1] < loss[0][1] / 2, "the loss fell"
 for back, told in enumerate(reversed(watched), start=1):
