@@ -116,14 +116,16 @@ class Topology:
 
     @staticmethod
     def _closure(start: str, edges: dict[str, dict[str, None]]) -> Iterator[str]:
+        # A name is looked at when it is asked for: one with thousands of successors costs no more than is wanted.
+        yield start
         seen = {start}
-        stack = [start]
-        while stack:
-            name = stack.pop()
-            yield name
-            fresh = [other for other in edges[name] if other not in seen]
-            seen.update(fresh)
-            stack += fresh
+        queue = [start]
+        for name in queue:
+            for other in edges[name]:
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+                    yield other
 
     def _path(self, start: str, end: str) -> list[str]:
         """The names on a shortest way from `start` to `end`, which is known to be there."""
