@@ -14,6 +14,9 @@ below is raised by the library itself, and each class also is the builtin a call
     ├── DeviceMismatch          a placed node that answered with a tensor elsewhere
     ├── WatchingError           a `watching=` that is nothing a forward can tell; also TypeError
     ├── FactError               a dict that is no fact, or a fact outside the vocabulary; also ValueError
+    ├── Unnameable              what a kept result's name can't be made of: a value, an attribute, code; also TypeError
+    ├── StatusError             a Status that was asked for what it cannot do
+    │   └── BadOption           an option it does not have, or a value none can be; also ValueError, TypeError
     ├── StoreError              a store that cannot do what was asked
     │   ├── NoStore             a path that holds no store; also FileNotFoundError
     │   ├── DamagedStore        files that are not what a store writes
@@ -23,13 +26,15 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── NotStored           a digest or a name the store does not hold; also KeyError
     │   ├── BadName             a name a store cannot hold; also ValueError
     │   └── NotKeepable         a value no codec can write down; also TypeError
-    └── RecordError             a record that cannot be written or found
-        ├── BadRun              a run name that cannot be one; also ValueError
-        ├── UnknownRun          a run the store does not hold, with the nearest one; also KeyError
-        ├── UnknownForward      a forward a run does not hold; also KeyError
-        ├── WhichRun            a store of several runs, and none was named; also ValueError
-        ├── RecorderClosed      a recorder told something after its `close`
-        └── RecordLost          what a recorder could not write down, said when it closes
+    ├── RecordError             a record that cannot be written or found
+    │   ├── BadRun              a run name that cannot be one; also ValueError
+    │   ├── UnknownRun          a run the store does not hold, with the nearest one; also KeyError
+    │   ├── UnknownForward      a forward a run does not hold; also KeyError
+    │   ├── WhichRun            a store of several runs, and none was named; also ValueError
+    │   ├── RecorderClosed      a recorder told something after its `close`
+    │   └── RecordLost          what a recorder could not write down, said when it closes
+    ├── FigureError             a figure asked for in a way that cannot be drawn; also ValueError
+    └── ExtraMissing            a library that is not installed, with the pip line; also ImportError
 
     UserWarning
     └── SomatizeWarning         work went on, and something should be known
@@ -88,6 +93,18 @@ class WatchingError(SomatizeError, TypeError):
 
 class FactError(SomatizeError, ValueError):
     """A dict is no fact, or says something outside the vocabulary."""
+
+
+class Unnameable(SomatizeError, TypeError):
+    """A name cannot be made of something; the text says of what, and where it lies: ``input[3]`` is a lock."""
+
+
+class StatusError(SomatizeError):
+    """A Status was asked for what it cannot do."""
+
+
+class BadOption(StatusError, ValueError, TypeError):
+    """A Status was given an option it does not have, or a value that none can be; the text offers the nearest."""
 
 
 class StoreError(SomatizeError):
@@ -152,6 +169,14 @@ class RecorderClosed(RecordError):
 
 class RecordLost(RecordError):
     """A recorder closed with records it could not write down."""
+
+
+class FigureError(SomatizeError, ValueError):
+    """A figure was asked for in a way that cannot be drawn."""
+
+
+class ExtraMissing(SomatizeError, ImportError):
+    """A library that comes with an extra is not installed; the text has the pip line."""
 
 
 class SomatizeWarning(UserWarning):

@@ -1,0 +1,66 @@
+"""All that is asked of plotly, and the only place that imports it.
+
+A figure is made elsewhere, as data: traces and a layout, plain dicts. Here it becomes plotly's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .errors import ExtraMissing
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    Figure: TypeAlias = go.Figure
+
+Traces: TypeAlias = Sequence[Mapping[str, Any]]
+
+PIP = "pip install 'somatize[viz]'"
+
+
+def figure(data: Traces, layout: Mapping[str, Any]) -> go.Figure:
+    """A plotly figure. Raises `ExtraMissing` where plotly is not installed."""
+    return _plotly().Figure(data=list(data), layout=dict(layout))
+
+
+def widget(data: Traces, layout: Mapping[str, Any]) -> go.FigureWidget:
+    """A figure that a notebook redraws in place. Raises `ExtraMissing` without plotly, ipywidgets or anywidget."""
+    graph_objects = _plotly()
+    try:
+        import anywidget
+        import ipywidgets
+    except ImportError as error:
+        raise ExtraMissing(f"a widget needs {error.name}, which is not installed: {PIP}") from error
+    del anywidget, ipywidgets
+    return graph_objects.FigureWidget(data=list(data), layout=dict(layout))
+
+
+def installed() -> bool:
+    """Whether plotly is there, without importing it."""
+    from importlib.util import find_spec
+
+    return find_spec("plotly") is not None
+
+
+def html(shown: go.Figure, *, alone: bool) -> str:
+    """A figure as HTML: a page of its own with plotly's script in it, or a part of a page that has the script."""
+    return str(
+        shown.to_html(full_html=alone, include_plotlyjs=alone, config={"displaylogo": False, "responsive": True})
+    )
+
+
+def script() -> str:
+    """Plotly's script, for a page that holds several figures."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def _plotly() -> Any:
+    try:
+        import plotly.graph_objects
+    except ImportError as error:
+        raise ExtraMissing(f"a figure needs plotly, which is not installed: {PIP}") from error
+    return plotly.graph_objects

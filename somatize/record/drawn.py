@@ -1,0 +1,233 @@
+"""Progress as a picture: columns in, traces and a layout out, as plain dicts that plotly takes.
+
+Figures of a store and live views both come from here, so that they are the same for the same facts. Nothing here
+reads a store, and plotly is not needed before the picture is made a figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from somatize import plotting
+from somatize import theme as themes
+from somatize.errors import FigureError
+from somatize.theme import Theme
+
+from .columns import Columns
+from .notes import notes_of, resumed_at, silence_of
+from .panels import Extent, Panel, is_logarithmic, label, place_panels, silence, value_axis
+from .strokes import Look, Strokes, broke_trace, series_traces, took_trace
+
+if TYPE_CHECKING:
+    from somatize.plotting import Figure
+
+_POINTS = 2400
+"""About how many points all series of one figure have together once they are condensed, and all durations."""
+_FEWEST_BUCKETS = 50
+_RESUMED_SHOWN = 30
+_ABOVE, _LINE, _LABEL, _BELOW = 42, 15, 28, 84
+"""Heights in pixels: the title, a note, a panel's label, the axis of forwards with the legend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Traces and a layout, plain dicts: what a plotly figure is made of."""
+
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+
+def progress_figure(
+    columns: Sequence[Columns], *, smooth: int | None = None, theme: str | None = None, title: str | None = None
+) -> Figure:
+    """`progress_picture` as a plotly figure. Raises `ExtraMissing` without plotly."""
+    picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
+    return plotting.figure(picture.data, picture.layout)
+
+
+def progress_picture(
+    columns: Sequence[Columns], *, smooth: int | None = None, theme: str | None = None, title: str | None = None
+) -> Picture:
+    """A panel per series, and below them how long each forward took, all over one axis of forwards.
+
+    `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
+    mean is taken, 0 for no mean, None for a twentieth of them. `title` is text. Raises `FigureError`.
+    """
+    _check(columns, smooth)
+    return _Progress(columns, smooth, themes.theme_of(theme), title).picture()
+
+
+def _check(columns: Sequence[Columns], smooth: int | None) -> None:
+    if smooth is not None and (type(smooth) is not int or smooth < 0):
+        raise FigureError(f"smooth={smooth!r}: a whole number of values, 0 for no mean, None to leave it to the figure")
+    if not columns or any(
+        [series.name for series in one.series] != [series.name for series in columns[0].series] for one in columns
+    ):
+        raise FigureError("progress is drawn of one run or several, each with the same series")
+
+
+class _Progress:
+    """One picture being made."""
+
+    def __init__(self, columns: Sequence[Columns], smooth: int | None, look: Theme, title: str | None) -> None:
+        self.columns = columns
+        self.smooth = smooth
+        self.look = look
+        self.title = title
+        self.names = [series.name for series in columns[0].series]
+        self.panels, self.height = place_panels(self.names)
+        lines = max(1, len(self.names)) * len(columns)
+        self.runs = [Strokes(one, max(_FEWEST_BUCKETS, _POINTS // 4 // lines)) for one in columns]
+        self.extents = [self._extent(place) for place in [*range(len(self.names)), None]]
+        longest = self.extents[-1].high if self.extents[-1] else 0.0
+        self.unit, self.size = themes.unit(longest)
+
+    def _extent(self, place: int | None) -> Extent | None:
+        found = [extent for strokes in self.runs if (extent := strokes.extent(place))]
+        return Extent(min(one.low for one in found), max(one.high for one in found)) if found else None
+
+    def picture(self) -> Picture:
+        data = [trace for order in range(len(self.runs)) for trace in self._lines(order)]
+        data += [took_trace(run, self.panels[-1], self._look(order), self.size) for order, run in enumerate(self.runs)]
+        data += [self._breaks(order) for order in range(len(self.runs))]
+        self._hover(data)
+        return Picture(data, self._layout())
+
+    def _look(self, order: int, place: int | None = None) -> Look:
+        """One run: a hue per series. Several: a hue per run."""
+        if len(self.runs) > 1:
+            return Look(themes.hue(order), themes.dash(order), f"{themes.escaped(self.columns[order].run, 40)}: ")
+        index = len(self.names) if place is None else place
+        return Look(themes.hue(index), themes.dash(index), "")
+
+    def _lines(self, order: int) -> list[dict[str, Any]]:
+        traces = []
+        for place, panel in enumerate(self.panels[:-1]):
+            traces += series_traces(self.runs[order], place, panel, self._look(order, place), self.smooth)
+        return traces
+
+    def _breaks(self, order: int) -> dict[str, Any]:
+        level = 0.04 + 0.06 * (order % 10)
+        return broke_trace(self.runs[order], level, f"y{len(self.panels) + 1}", self._look(order).prefix)
+
+    def _hover(self, data: list[dict[str, Any]]) -> None:
+        where = "forward %{x:,d}<br>" if self._condensed() else ""
+        for trace in data:
+            if "hovertemplate" not in trace:
+                what = "%{customdata}" if "customdata" in trace else "%{y:.6~g}"
+                trace["hovertemplate"] = f"{where}{what}<extra>{trace['name']}</extra>"
+
+    def _condensed(self) -> bool:
+        return any(strokes.condensed for strokes in self.runs)
+
+    def _layout(self) -> dict[str, Any]:
+        notes = self._notes()
+        above, below = _ABOVE + _LINE * len(notes) + _LABEL, _BELOW
+        layout = themes.layout(
+            self.look,
+            height=above + self.height + below,
+            margin={"t": above, "b": below, "l": 8, "r": 14},
+            title=self._title(notes),
+            # Points of several lines stand above one another only where every forward is drawn.
+            hovermode="closest" if self._condensed() else "x unified",
+            hoversubplots="axis",
+            legend=self._legend(),
+            annotations=self._annotations(),
+            shapes=self._resumptions(),
+            xaxis=self._forwards_axis(),
+        )
+        for panel, extent in zip(self.panels, self.extents, strict=True):
+            took = panel is self.panels[-1]
+            scaled = Extent(extent.low / self.size, extent.high / self.size) if took and extent else extent
+            layout[panel.key] = value_axis(self.look, panel, scaled, from_zero=took)
+        layout[f"yaxis{len(self.panels) + 1}"] = {
+            "overlaying": "y",
+            "range": [0, 1],
+            "fixedrange": True,
+            "visible": False,
+        }
+        return layout
+
+    def _notes(self) -> list[str]:
+        several = len(self.runs) > 1
+        lines = []
+        for strokes in self.runs[:6]:
+            prefix = f"{themes.cut(strokes.columns.run, 30)}: " if several else ""
+            lines += themes.wrapped(prefix + "; ".join(notes_of(strokes)) if several else ". ".join(notes_of(strokes)))
+        if len(self.runs) > 6:
+            lines.append(f"and {len(self.runs) - 6} more runs")
+        return lines
+
+    def _title(self, notes: list[str]) -> dict[str, Any]:
+        return {
+            "text": themes.escaped(self.title or "", 60),
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 12},
+            "font": {"size": themes.TITLE, "color": self.look.ink},
+            "subtitle": {
+                "text": "<br>".join(themes.escaped(line) for line in notes),
+                "font": {"size": themes.SMALL, "color": self.look.faint},
+            },
+        }
+
+    def _legend(self) -> dict[str, Any]:
+        return {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": -46 / self.height,
+            "yanchor": "top",
+            "font": {"size": themes.SMALL},
+            "bgcolor": "rgba(0,0,0,0)",
+        }
+
+    def _annotations(self) -> list[dict[str, Any]]:
+        made = []
+        for place, (panel, extent) in enumerate(zip(self.panels, self.extents, strict=True)):
+            took = panel is self.panels[-1]
+            words = f"took, {self.unit}" if took else themes.escaped(panel.name, 44)
+            words += ", log scale" if extent and is_logarithmic(extent) else ""
+            made.append(label(self.look, panel, words))
+            if extent is None:
+                made.append(silence(self.look, panel, self._silence(place, took=took)))
+        return made
+
+    def _silence(self, place: int, *, took: bool) -> str:
+        if not took:
+            return silence_of(self.columns, place)
+        return "no forward has ended" if any(len(one) for one in self.columns) else ""
+
+    def _resumptions(self) -> list[dict[str, Any]]:
+        if len(self.runs) > 1:
+            return []
+        rows = resumed_at(self.runs[0]) or []
+        stroke = {"color": self.look.faint, "width": 1, "dash": "dot"}
+        forwards = self.columns[0].forwards
+        return [
+            {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper", "line": stroke}
+            for at in (forwards[row] - 0.5 for row in rows[:_RESUMED_SHOWN])
+        ]
+
+    def _forwards_axis(self) -> dict[str, Any]:
+        found = [(one.forwards[0], one.forwards[-1]) for one in self.columns if len(one)]
+        low = min((first for first, _ in found), default=0)
+        high = max((last for _, last in found), default=1)
+        room = max(0.5, (high - low) * 0.02)
+        return themes.axis(
+            self.look,
+            anchor=self.panels[-1].ref,
+            range=[low - room, high + room],
+            dtick=1 if high - low < 12 else None,
+            nticks=8,
+            tickformat=",d",
+            hoverformat=",d",
+            title={"text": "forward", "font": {"size": themes.TEXT, "color": self.look.ink}, "standoff": 6},
+            showspikes=False,
+        )

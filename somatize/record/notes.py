@@ -1,0 +1,86 @@
+"""What a figure says in words: how much it shows, and what no stroke can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from somatize.theme import counted, cut
+
+from .columns import BROKE, INF, INTERRUPTED, LOST, MINUS_INF, NAN, NOTHING, NUMBER, OPEN, WORDS, Columns, Series
+from .strokes import Strokes
+
+_ODD = ((NAN, "NaN"), (INF, "inf"), (MINUS_INF, "-inf"))
+_ENDS = ((BROKE, "broke"), (INTERRUPTED, "interrupted"), (LOST, "lost"), (OPEN, "still going"))
+
+
+def notes_of(strokes: Strokes) -> list[str]:
+    """Sentences about one run: its forwards and how they ended, what was said oddly, where it was resumed."""
+    columns = strokes.columns
+    notes = [_ends(columns)]
+    notes += [words for series in columns.series if (words := _oddities(columns, series))]
+    notes += [words for words in (_writers(strokes), _condensed(strokes)) if words]
+    return notes
+
+
+def _ends(columns: Columns) -> str:
+    counts = [(columns.states.count(state), word) for state, word in _ENDS]
+    return ", ".join([counted(len(columns), "forward"), *(f"{count:,} {word}" for count, word in counts if count)])
+
+
+def _oddities(columns: Columns, series: Series) -> str:
+    """What was said that is no finite number, with the first forward it was said in."""
+    found = [
+        f"{count:,} {word} (first in forward {columns.forwards[series.kinds.index(kind)]:,})"
+        for kind, word in _ODD
+        if (count := series.kinds.count(kind))
+    ]
+    if count := series.kinds.count(WORDS):
+        found.append(f"{counted(count, 'text')} that {'is' if count == 1 else 'are'} no number{_example(series)}")
+    return f"{series.name}: {', '.join(found)}" if found else ""
+
+
+def _example(series: Series) -> str:
+    return "" if series.words is None else f", such as {cut(series.words, 24)!r}"
+
+
+def _writers(strokes: Strokes) -> str:
+    segments, forwards = strokes.segments, strokes.columns.forwards
+    if len(segments) < 2:
+        return ""
+    starts = resumed_at(strokes)
+    if starts is None:
+        return f"{len(segments)} writers at once, a line for each"
+    shown = ", ".join(f"{forwards[row]:,}" for row in starts[:3])
+    more = f" and {len(starts) - 3} times more" if len(starts) > 3 else ""
+    return f"resumed at forward {shown}{more}; what two writers wrote is not joined"
+
+
+def resumed_at(strokes: Strokes) -> list[int] | None:
+    """The rows at which another writer goes on; None if several wrote at the same time."""
+    segments = strokes.segments
+    if any(before[-1] > after[0] for before, after in zip(segments, segments[1:], strict=False)):
+        return None
+    return [segment[0] for segment in segments[1:]]
+
+
+def _condensed(strokes: Strokes) -> str:
+    if not strokes.condensed:
+        return ""
+    drawn = max(sum(len(one.places) for one in column) for column in [*strokes.series, strokes.took])
+    return (
+        f"condensed: up to {drawn:,} of {len(strokes.columns):,} points a line; every extreme and every break is kept"
+    )
+
+
+def silence_of(several: Sequence[Columns], place: int) -> str:
+    """What a panel says that has no number to draw."""
+    name = several[0].series[place].name
+    if not any(len(columns) for columns in several):
+        return "no forwards yet"
+    kinds = b"".join(bytes(columns.series[place].kinds) for columns in several)
+    if kinds.count(NOTHING) == len(kinds):
+        return f"no {cut(name, 40)} was said"
+    said = [(kinds.count(kind), word) for kind, word in (*_ODD, (WORDS, "text"))]
+    words = ", ".join(counted(count, word, f"{word}s" if word == "text" else word) for count, word in said if count)
+    assert not kinds.count(NUMBER)
+    return f"{cut(name, 40)} was never a finite number: {words}"

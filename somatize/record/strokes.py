@@ -1,0 +1,215 @@
+"""The columns of one run made into traces: condensed, broken where there is a gap or another writer begins."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from somatize import theme as themes
+
+from .columns import BROKE, INTERRUPTED, LOST, NUMBER, STATES, Columns, Series
+from .downsample import kept
+from .means import RollingMean
+from .panels import Extent, Panel
+
+_BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
+_EACH_MARKED = 60
+"""Up to how many points each has a marker; beyond, only those that no stroke reaches."""
+_MOST_BREAKS = 4000
+_WHY_WIDTH = 64
+Drawn = tuple[list[int | None], list[float | None]]
+
+
+class Stretch(NamedTuple):
+    """A segment's rows, the column over them, and which of its places are drawn."""
+
+    rows: Sequence[int]
+    values: array[float]
+    places: list[int]
+
+
+class Strokes:
+    """What is drawn of one run, in at most about `buckets` times four points a trace."""
+
+    def __init__(self, columns: Columns, buckets: int) -> None:
+        self.columns = columns
+        self.segments = columns.segments()
+        self.buckets = buckets
+        self.breaks = [found.start() for found in _BREAK.finditer(columns.states)]
+        self.series = [self._stretches(series.values) for series in columns.series]
+        self.took = self._stretches(columns.took_us)
+
+    @property
+    def condensed(self) -> bool:
+        """Whether less is drawn than there is."""
+        return any(len(one.places) < len(one.rows) for column in [*self.series, self.took] for one in column)
+
+    def extent(self, place: int | None) -> Extent | None:
+        """From the lowest to the highest of what is drawn of a series, or of the durations."""
+        return extent_of(self.took if place is None else self.series[place])
+
+    def _stretches(self, values: array[float]) -> list[Stretch]:
+        return list(self._each_stretch(values))
+
+    def _each_stretch(self, values: array[float]) -> Iterator[Stretch]:
+        for rows in self.segments:
+            whole = len(rows) == len(values)
+            column = values if whole else array("d", [values[row] for row in rows])
+            share = max(1, self.buckets * len(rows) // max(1, len(values)))
+            yield Stretch(rows, column, kept(column, share))
+
+    def points(self, stretches: Sequence[Stretch], means: Sequence[RollingMeans] | None = None) -> Drawn:
+        """Forwards and numbers; None where there is a gap, and both None between two segments."""
+        xs: list[int | None] = []
+        ys: list[float | None] = []
+        forwards = self.columns.forwards
+        for order, (rows, values, places) in enumerate(stretches):
+            if order:
+                xs.append(None)
+                ys.append(None)
+            xs += [forwards[rows[place]] for place in places]
+            if means is None:
+                ys += [value if (value := values[place]) == value else None for place in places]
+            else:
+                ys += means[order].of(places)
+        return xs, ys
+
+
+class RollingMeans:
+    """The rolling mean over the numbers of a stretch, gaps left out of it."""
+
+    def __init__(self, values: array[float], window: int) -> None:
+        total = sum(values)
+        self._nth: dict[int, int] | None = None
+        if total - total != 0.0:
+            there = [place for place, value in enumerate(values) if value == value]
+            self._nth = {place: nth for nth, place in enumerate(there)}
+            values = array("d", [values[place] for place in there])
+        self._mean = RollingMean(values, window)
+
+    def of(self, places: Sequence[int]) -> list[float | None]:
+        """The mean at each place; None in a gap."""
+        if self._nth is None:
+            return [self._mean.at(place) for place in places]
+        nths = [self._nth.get(place) for place in places]
+        return [None if nth is None else self._mean.at(nth) for nth in nths]
+
+
+def extent_of(stretches: Sequence[Stretch]) -> Extent | None:
+    """From the lowest to the highest number that is drawn; None without one."""
+    drawn = [value for _, values, places in stretches for place in places if (value := values[place]) == value]
+    return Extent(min(drawn), max(drawn)) if drawn else None
+
+
+def window_of(series: Series, smooth: int | None) -> int:
+    """Over how many said numbers a mean is taken: odd, so that it has a middle."""
+    wanted = series.kinds.count(NUMBER) // 20 if smooth is None else smooth
+    return max(1, wanted) | 1
+
+
+def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth: int | None) -> list[dict[str, Any]]:
+    """A series as it was said, thin, and over it its rolling mean, bold."""
+    stretches = strokes.series[place]
+    series = strokes.columns.series[place]
+    xs, ys = strokes.points(stretches)
+    smoothed = smooth is None or smooth > 0
+    raw = look.trace(themes.escaped(series.name), xs, ys, panel)
+    raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
+    raw["opacity"] = 0.55 if smoothed else 1.0
+    raw |= _marked(ys, look.colour)
+    if not smoothed:
+        return [raw]
+    means = [RollingMeans(one.values, window_of(series, smooth)) for one in stretches]
+    bold = look.trace(f"{themes.escaped(series.name)}, smoothed", *strokes.points(stretches, means), panel)
+    bold["line"] |= {"width": themes.SMOOTHED}
+    return [raw, bold]
+
+
+def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[str, Any]:
+    """How long each forward took, in units of `size` microseconds."""
+    xs, ys = strokes.points(strokes.took)
+    trace = look.trace("took", xs, [None if us is None else us / size for us in ys], panel)
+    trace["customdata"] = [None if us is None else themes.took(us) for us in ys]
+    trace["line"] |= {"width": themes.RAW}
+    return trace | _marked(ys, look.colour)
+
+
+class Look(NamedTuple):
+    """How the traces of one run, or of one series, look: a hue, a stroke, and what their names begin with."""
+
+    colour: str
+    stroke: str
+    prefix: str
+
+    def trace(self, name: str, xs: list[int | None], ys: list[float | None], panel: Panel) -> dict[str, Any]:
+        """A line through points, straight from each to the next."""
+        return {
+            "type": "scatter",
+            "name": self.prefix + name,
+            "legendgroup": self.prefix or name,
+            "x": xs,
+            "y": ys,
+            "xaxis": "x",
+            "yaxis": panel.ref,
+            "mode": "lines",
+            "connectgaps": False,
+            "line": {"color": self.colour, "dash": self.stroke, "shape": "linear"},
+        }
+
+
+def _marked(ys: Sequence[float | None], colour: str) -> dict[str, Any]:
+    """Markers: on every point where there are few, else on those that no stroke reaches."""
+    there = [y is not None for y in ys]
+    if there.count(True) <= _EACH_MARKED:
+        return {"mode": "lines+markers", "marker": {"size": 5, "color": colour}}
+    alone = [
+        here and not before and not after
+        for before, here, after in zip([False, *there], there, [*there[1:], False], strict=False)
+    ]
+    if not any(alone):
+        return {"mode": "lines"}
+    return {"mode": "lines+markers", "marker": {"size": [5 * one for one in alone], "color": colour}}
+
+
+def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[str, Any]:
+    """A red mark for every forward that broke, was interrupted or is lost, whatever else is known of it."""
+    columns, rows = strokes.columns, _thinned(strokes.breaks)
+    return {
+        "type": "scatter",
+        "name": f"{prefix}broke",
+        "legendgroup": prefix or "broke",
+        "showlegend": bool(rows),
+        "x": [columns.forwards[row] for row in rows],
+        "y": [level] * len(rows),
+        "xaxis": "x",
+        "yaxis": axis,
+        "mode": "markers",
+        "marker": {"symbol": "x", "size": 8, "color": themes.RED},
+        "error_y": {
+            "type": "constant",
+            "symmetric": False,
+            "value": 1 - level,
+            "valueminus": level,
+            "color": themes.tint(themes.RED, 0.3),
+            "thickness": 1,
+            "width": 0,
+        },
+        "hovertext": [_fate(columns, row) for row in rows],
+        "hovertemplate": f"%{{hovertext}}<extra>{prefix}broke</extra>",
+    }
+
+
+def _thinned(rows: list[int]) -> list[int]:
+    """All of them, or so many evenly taken that a screen could not show more."""
+    return rows if len(rows) <= _MOST_BREAKS else rows[:: -(-len(rows) // _MOST_BREAKS)]
+
+
+def _fate(columns: Columns, row: int) -> str:
+    """How a forward ended, after how long, and why as far as it is known."""
+    us, state = columns.took_us[row], STATES[columns.states[row]]
+    words = f"forward {columns.forwards[row]:,}: {state}" + (f" after {themes.took(us)}" if us == us else "")
+    why = columns.whys.get(row)
+    lines = themes.wrapped(themes.cut(why, 4 * _WHY_WIDTH), _WHY_WIDTH) if why else []
+    return "<br>".join([words, *(themes.escaped(line) for line in lines)])

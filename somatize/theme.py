@@ -1,0 +1,172 @@
+"""One table of colours, type, sizes and units for every figure, and the rule by which a name is shown as text.
+
+One meaning per channel: hue says where or which series, red only marks a forward that broke. With no theme asked
+for, the background is transparent, and every ink and hue here reads on a white page as on a dark one; a test
+holds them to it, and the hues to being told apart by people who see colours differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import FigureError
+
+FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+TITLE, TEXT, SMALL = 16, 12, 11
+"""Type sizes in pixels."""
+
+HUES = ("#0070fa", "#db7c00", "#09a586", "#985294", "#a285e0", "#659852")
+"""Series or places, in order; beyond the sixth they come again, dashed."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+RED = "#e03131"
+"""A forward that broke, and nothing else."""
+
+RAW, SMOOTHED = 1.0, 2.6
+"""Line widths: what was measured, and its rolling mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """What a figure is drawn with."""
+
+    ink: str
+    faint: str
+    grid: str
+    background: str
+    hover: str
+    hover_ink: str
+
+
+_THEMES: Mapping[str | None, Theme] = {
+    # A grey in the middle: 4.3 to 1 against white, 3.9 to 1 against the darkest page in common use.
+    None: Theme("#797979", "#797979", "rgba(128,128,128,0.22)", "rgba(0,0,0,0)", "#2b2b2b", "#f2f2f2"),
+    "light": Theme("#222222", "#595959", "#e3e3e3", "#ffffff", "#ffffff", "#222222"),
+    "dark": Theme("#e8e8e8", "#a6a6a6", "#333333", "#161616", "#2b2b2b", "#f2f2f2"),
+}
+
+
+def theme_of(name: str | None) -> Theme:
+    """The theme of that name, None for the one that reads on any page. Raises `FigureError`."""
+    if name not in _THEMES:
+        raise FigureError(f"theme={name!r}: a theme is 'light', 'dark', or None for one that reads on any page")
+    return _THEMES[name]
+
+
+def hue(index: int) -> str:
+    """The colour of the series or place of that number."""
+    return HUES[index % len(HUES)]
+
+
+def dash(index: int) -> str:
+    """The stroke of the series of that number; the first six are solid."""
+    return DASHES[index // len(HUES) % len(DASHES)]
+
+
+def tint(colour: str, opacity: float) -> str:
+    """A hue as a fill that lets the page through."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def layout(theme: Theme, **more: Any) -> dict[str, Any]:
+    """What every figure's layout begins with."""
+    return {
+        "template": {},
+        "font": {"family": FAMILY, "size": TEXT, "color": theme.ink},
+        "paper_bgcolor": theme.background,
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {
+            "bgcolor": theme.hover,
+            "bordercolor": theme.faint,
+            "font": {"family": FAMILY, "size": TEXT, "color": theme.hover_ink},
+            "align": "left",
+            "namelength": -1,
+        },
+        **more,
+    }
+
+
+def axis(theme: Theme, **more: Any) -> dict[str, Any]:
+    """What every axis begins with: thin lines, no box, no line at zero."""
+    return {
+        "gridcolor": theme.grid,
+        "linecolor": theme.grid,
+        "zeroline": False,
+        "ticks": "",
+        "tickfont": {"size": SMALL, "color": theme.faint},
+        "automargin": True,
+        **more,
+    }
+
+
+# -- names as text
+
+_MEANT: Mapping[str, str] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;", "{": "&#123;"}
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_WORD = re.compile(r"\S+")
+
+
+def escaped(words: object, most: int | None = None) -> str:
+    """`words` so that a figure shows these very letters: no tags, no formulas, no templates, on one line.
+
+    With `most`, a longer text is cut in its middle.
+    """
+    plain = _UNSEEN.sub(" ", str(words))
+    if most is not None:
+        plain = cut(plain, most)
+    return "".join([_MEANT.get(letter, letter) for letter in plain])
+
+
+def cut(words: str, most: int) -> str:
+    """`words`, or its beginning and end with a mark between them where it has more than `most` letters."""
+    if len(words) <= most:
+        return words
+    end = (most - 1) // 3
+    return f"{words[: most - 1 - end]}…{words[len(words) - end :]}"
+
+
+def wrapped(words: str, width: int = 52) -> list[str]:
+    """The lines of a sentence; a word longer than a line is cut."""
+    lines: list[str] = []
+    for word in _WORD.findall(words):
+        shown = cut(word, width)
+        if lines and len(lines[-1]) + 1 + len(shown) <= width:
+            lines[-1] += f" {shown}"
+        else:
+            lines.append(shown)
+    return lines
+
+
+# -- numbers with the units that fit
+
+_UNITS: Sequence[tuple[str, float]] = (("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9))
+
+
+def unit(longest_us: float) -> tuple[str, float]:
+    """The unit in which durations of up to `longest_us` are drawn, and its size in microseconds."""
+    fitting = [one for one in _UNITS if longest_us >= one[1] * (2 if one[1] >= 6e7 else 1)]
+    return fitting[-1] if fitting else _UNITS[0]
+
+
+def took(us: float) -> str:
+    """A duration as a person says it: ``850 µs``, ``1.24 ms``, ``3 min 20 s``."""
+    if us >= 6e7:
+        whole = round(us / 1e6)
+        minutes, seconds = divmod(whole, 60)
+        hours, minutes = divmod(minutes, 60)
+        parts = ((hours, "h"), (minutes, "min"), (seconds if not hours else 0, "s"))
+        return " ".join(f"{count} {name}" for count, name in parts if count)
+    if us < 999.5:
+        return f"{us:.3g} µs"
+    for name, size, end in (("ms", 1e3, 999.5e3), ("s", 1e6, 6e7)):
+        if us < end:
+            return f"{us / size:.3g} {name}"
+    return "1 min"
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """A count with its noun: ``1 forward``, ``12,000 forwards``."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
