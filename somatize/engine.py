@@ -24,12 +24,15 @@ def run(program: Program, given: Any, watching_: watching.Watching, graph: Any, 
     """One forward of `program`; see `Graph.forward`."""
     if program.unbuilt is not None:
         program.refuse_unbuilt()
-    alone = threads == 1 or checked_threads(threads) == 1
+    alone = (type(threads) is int and threads == 1) or checked_threads(threads) == 1
     around = HERE.get()
     if watching_ is None and around is None and alone:
         forward = program.unwatched
     else:
-        forward = Forward(around, program.key)
+        forward = Forward()
+        forward.key, forward.gate = program.key, None
+        if around is not None:
+            forward.parent = around
         if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
             forward.tell = watching_
         elif watching_ is not None:
@@ -43,6 +46,8 @@ def run(program: Program, given: Any, watching_: watching.Watching, graph: Any, 
             return (_observe if alone else _observe_branches)(program, given, forward, threads)
         finally:
             program.running.remove(forward)
+            if forward.doors:
+                forward.close()
     finally:
         HERE.reset(here)
 
@@ -84,6 +89,7 @@ def _observe(program: Program, given: Any, forward: Forward, _: int) -> Any:  # 
     """
     slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given
+    ended = False
     tell, entering = forward.tell, forward.entering
     start = began = clock()
     try:
@@ -132,7 +138,18 @@ def _observe(program: Program, given: Any, forward: Forward, _: int) -> Any:  # 
                     tell = forward.tell
             else:
                 forward.say(fact)
+        fact = {"fact": "finished", "took_us": f"{(clock() - start) // 1000 or 1}"}
+        ended = forward.over = True  # before the gate is looked at, as in `say_from_node`
+        if forward.gate is None:
+            try:
+                tell(fact)  # type: ignore[misc]
+            except Exception as error:
+                forward.refuse(error)
+        else:
+            forward.say(fact)
     except BaseException as error:
+        if ended:  # it finished, and a watcher's interrupt does not change that
+            raise
         told = None
         if forward.step >= 0:
             told = failed(program.steps[forward.step], began - start, clock() - began, error)
@@ -140,14 +157,6 @@ def _observe(program: Program, given: Any, forward: Forward, _: int) -> Any:  # 
             forward.step = -1
         broken(forward, told, start, error)
         raise
-    if forward.gate is None and not forward.doors:
-        forward.over = True
-        try:
-            tell({"fact": "finished", "took_us": f"{(clock() - start) // 1000 or 1}"})  # type: ignore[misc]
-        except Exception as error:
-            forward.refuse(error)
-    else:
-        finished(forward, start)
     answer = program.answer
     return value if answer is None else fetch(slots, answer)
 
@@ -156,10 +165,11 @@ def _observe_branches(program: Program, given: Any, forward: Forward, threads: i
     start = clock()
     try:
         answer = branches.walk(program, given, forward, threads, start)
+        forward.end(finished(start))
     except BaseException as error:
-        broken(forward, None, start, error)
+        if not forward.over:
+            broken(forward, None, start, error)
         raise
-    finished(forward, start)
     return answer
 
 

@@ -64,7 +64,8 @@ class Program:
         self.lines: list[Line] = [_without_idle_moves(line) for line in self.full]
         self.brief: list[Brief] = [(runner, ctx, moves) for _, _, runner, ctx, moves in self.lines]
         self.stores = any(moves is not None and moves[:3] != _IDLE for *_, moves in self.full)
-        self.unwatched = Forward(None, self.key)
+        self.unwatched = Forward()
+        self.unwatched.key, self.unwatched.gate = self.key, None
         """What every unwatched forward that runs inside of no other is: they have nothing of their own."""
         self._empty = [None] * len(self.steps)
 

@@ -14,6 +14,7 @@ The rules a watcher can rely on:
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import traceback
@@ -64,12 +65,9 @@ class Place:
     `step` is the index of the node that runs here, or -1 between nodes; `key` says of which program.
     """
 
-    __slots__ = ("key", "parent", "step")
-
-    def __init__(self, parent: Place | None, key: object, step: int = -1) -> None:
-        self.parent = parent
-        self.key = key
-        self.step = step
+    parent: Place | None = None
+    key: object = None
+    step: int = -1
 
     @property
     def forward(self) -> Forward:
@@ -80,7 +78,8 @@ class Place:
 class Forward(Place):
     """One forward that runs: the watchers it tells, and its place in the caller's thread.
 
-    One is made for every forward there is, so it is bare: what few forwards have stands on the class.
+    One is made for every forward there is, so it has no constructor and its defaults stand on the class. Whoever
+    makes one sets `key` and `gate`.
     """
 
     tell: Watcher | None = None
@@ -92,12 +91,6 @@ class Forward(Place):
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
     over: bool = False
-
-    def __init__(self, parent: Place | None, key: object) -> None:
-        self.parent = parent
-        self.key = key
-        self.step = -1
-        self.gate = None
 
     @property
     def forward(self) -> Forward:
@@ -116,9 +109,8 @@ class Forward(Place):
             self._say(fact)
             return
         with self.gate:
-            while self.late:
-                self._say(self.late.pop(0))
-            self._say(fact)
+            late, self.late = self.late or [], None
+            _each(self._say, [*late, fact])
 
     def end(self, fact: Fact) -> None:
         """Tell the last fact. Whatever a lingering thread says from here on is late, and it is warned."""
@@ -169,13 +161,13 @@ class Forward(Place):
 
     def enter_all(self, node: str) -> None:
         """`entering`, guarded, for whoever has it."""
-        self._each("entering", node)
+        self._offer("entering", node)
 
     def progress(self, node: str, done: int, total: int | None) -> None:
-        """Say how far a node is to whoever wants to know."""
-        self._each("progress", node, done, total)
+        """Say how far a node is to whoever wants to know; under the gate."""
+        self._offer("progress", node, done, total)
 
-    def _each(self, method: str, *said: object) -> None:
+    def _offer(self, method: str, *said: object) -> None:
         for door in self.doors:
             offered = getattr(door.sink, method, None)
             if offered is not None:
@@ -208,24 +200,25 @@ class Forward(Place):
 
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
-        for door in self.doors:
-            if door.sink is not None:
-                closed = getattr(door.sink, "closed", None)
-                try:
-                    if closed is not None:
-                        closed()
-                except Exception as error:
-                    _warn(door.watcher, error)
-                _remember(door, self.parent)
+        _each(self._close, [door for door in self.doors if door.sink is not None])
+
+    def _close(self, door: _Door) -> None:
+        _remember(door, self.parent)
+        closed = getattr(door.sink, "closed", None)
+        try:
+            if closed is not None:
+                closed()
+        except Exception as error:
+            _warn(door.watcher, error)
 
 
 class Branch(Place):
     """The place of one node that runs in a thread of its own, beside others of the same forward."""
 
-    __slots__ = ("_forward",)
-
     def __init__(self, forward: Forward, step: int) -> None:
-        super().__init__(forward.parent, forward.key, step)
+        self.parent = forward.parent
+        self.key = forward.key
+        self.step = step
         self._forward = forward
 
     @property
@@ -274,7 +267,7 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
     try:
         for watcher in watchers:
             forward.doors += _open(watcher, graph)
-    except SomatizeError:
+    except BaseException:  # an error of this library, or an interrupt
         forward.close()
         raise
     doors = forward.doors
@@ -348,6 +341,15 @@ def say_from_node(place: Place, step: int, fact: Fact) -> None:
             forward.late.append(fact)
 
 
+def progress_from_node(place: Place, step: int, node: str, done: int, total: int | None) -> None:
+    """Say how far the node at `step` is, by the same rules; once the node has ended nobody wants to know."""
+    forward = place.forward
+    forward.share()
+    with forward.gate:  # type: ignore[union-attr]
+        if place.step == step and not forward.over:
+            forward.progress(node, done, total)
+
+
 def _flat(watching: Any) -> Iterator[Any]:
     seen: set[int] = set()
     pending = [watching]
@@ -373,8 +375,14 @@ def _callable(watcher: Any) -> None:
     if not callable(watcher):
         raise WatchingError(f"{_ACCEPTED}, not {watcher!r}")
     code = getattr(watcher, "__code__", None)
-    if code is not None and code.co_flags & 0x280:  # CO_COROUTINE | CO_ASYNC_GENERATOR
+    if _is_async(watcher) if code is None else code.co_flags & 0x280:  # CO_COROUTINE | CO_ASYNC_GENERATOR
         raise WatchingError(f"{_ACCEPTED}; {watcher!r} is async, and nobody would await it")
+
+
+def _is_async(watcher: Any) -> bool:
+    while hasattr(watcher, "func"):  # a partial is what its function is
+        watcher = watcher.func
+    return any(inspect.iscoroutinefunction(called) for called in (watcher, getattr(type(watcher), "__call__", None)))  # noqa: B004  it is the function that is asked
 
 
 def _open(watcher: Any, graph: Any) -> tuple[_Door, ...]:
@@ -416,7 +424,10 @@ def _nobody(fact: Fact) -> None:
 
 
 def _warn(watcher: object, error: Exception) -> None:
-    shown = "".join(traceback.format_exception(error)).rstrip()
+    try:
+        shown = "".join(traceback.format_exception(error)).rstrip()
+    except Exception:  # an exception may raise when it is looked at
+        shown = f"Traceback: {type(error).__name__}, which cannot be shown"
     _say_aloud(
         f"the watcher {_named(watcher)} raised and is told nothing more of this forward; the work goes on.\n{shown}",
         WatcherWarning,
@@ -428,6 +439,18 @@ def _warn_late(fact: Fact) -> None:
         f"node {fact.get('node')!r} said {fact['fact']!r} after its forward had ended; nobody was told",
         FactWarning,
     )
+
+
+def _each(call: Callable[[Any], object], things: list[Any]) -> None:
+    """`call` each of the things; an interrupt on the way is raised when all had their turn, the first if several."""
+    interrupt: BaseException | None = None
+    for thing in things:
+        try:
+            call(thing)
+        except BaseException as error:
+            interrupt = interrupt or error
+    if interrupt is not None:
+        raise interrupt
 
 
 def _named(watcher: object) -> str:
