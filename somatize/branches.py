@@ -53,6 +53,7 @@ class _Walk:
         self.ready = [index for index, count in enumerate(self.waiting) if not count]
         self.errors: dict[int, BaseException] = {}
         self.modes = tensors.modes()
+        self.clock: Callable[[], int] = clock if forward.tell is not None else int  # which says 0, and looks nowhere
 
     def run(self) -> Any:
         try:
@@ -70,25 +71,30 @@ class _Walk:
         """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
         while self.ready and not self.errors and self.crew.has_room():
             step = self.program.steps[heapq.heappop(self.ready)]
-            value = fetch(self.slots, self.program.source(step.number))
             if self.forward.entering is not None:
                 self.forward.enter(step.node)
             if self.ready or self.crew.busy:
-                self.crew.give(self._job(step, value))
+                self.crew.give(self._job(step))
             else:
-                self.forward.step = step.number
-                self._take_here(step, value)
-            del value  # nothing here may outlive the node's last reader
+                self._take(self._call_here(step))
 
-    def _take_here(self, step: Bound, value: Any) -> None:
-        outcome = _call(step, value)
-        self.forward.step = -1
-        self._take(outcome)
+    # A node's input is a local of the call that needs it and of no other, so that it ends with its last reader.
 
-    def _job(self, step: Bound, value: Any) -> Job:
+    def _call_here(self, step: Bound) -> Outcome:
+        self.forward.step = step.number
+        try:
+            return _call(step, self._input(step), self.clock)
+        finally:
+            self.forward.step = -1
+
+    def _job(self, step: Bound) -> Job:
+        value = self._input(step)
         context = contextvars.copy_context()
         branch = Branch(self.forward, step.number)
-        return lambda: context.run(_call_in, branch, self.modes, step, value)
+        return lambda: context.run(_call_in, branch, self.modes, step, value, self.clock)
+
+    def _input(self, step: Bound) -> Any:
+        return fetch(self.slots, self.program.source(step.number))
 
     def _take(self, outcome: Outcome) -> None:
         step = self.program.steps[outcome.step]
@@ -164,16 +170,16 @@ def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome]) -> None
         del outcome
 
 
-def _call_in(branch: Branch, modes: Any, step: Bound, value: Any) -> Outcome:
+def _call_in(branch: Branch, modes: Any, step: Bound, value: Any, clock: Callable[[], int]) -> Outcome:
     HERE.set(branch)  # in a context of its own, which ends with this call
     try:
         with tensors.within(modes):
-            return _call(step, value)
+            return _call(step, value, clock)
     finally:
         branch.step = -1
 
 
-def _call(step: Bound, value: Any) -> Outcome:
+def _call(step: Bound, value: Any, clock: Callable[[], int]) -> Outcome:
     began = clock()
     try:
         value = step.runner.forward(value) if step.ctx is None else step.runner.forward(value, step.ctx)

@@ -45,7 +45,7 @@ class Ctx:
         """Say how far the node is to the watchers that show it. It is no fact and is not stored."""
         place = self._place()
         if place is not None and place.forward.tell is not None:
-            place.forward.progress(self.node, done, total)
+            watching.progress_from_node(place, self.step, self.node, done, total)
 
     @property
     def status(self) -> Any:

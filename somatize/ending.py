@@ -25,30 +25,23 @@ def failed(step: Bound, began: int, took: int, error: BaseException) -> Fact:
     return _placed(fact, step)
 
 
-def finished(forward: Forward, start: int) -> None:
-    """Tell that the forward returned, and close its sinks, whatever a watcher raises."""
-    try:
-        forward.end({"fact": "finished", "took_us": _since(start)})
-    finally:
-        forward.close()
+def finished(start: int) -> Fact:
+    """The forward returned, which began at `start`. The sequential loop writes this fact itself."""
+    return {"fact": "finished", "took_us": _since(start)}
 
 
 def broken(forward: Forward, told: Fact | None, start: int, error: BaseException) -> None:
-    """Tell that a node failed (if one did) and that the forward broke, and close its sinks.
+    """Tell that a node failed (if one did) and that the forward broke.
 
     A watcher's interrupt on the way is raised last, so that the record is whole.
     """
     interrupt: BaseException | None = None
-    try:
-        if told is not None:
-            try:
-                forward.say(told)
-            except BaseException as raised:
-                interrupt = raised
-        if forward.tell is not None:
-            forward.end({"fact": "broke", "took_us": _since(start), "why": facts.why(error)})
-    finally:
-        forward.close()
+    if told is not None:
+        try:
+            forward.say(told)
+        except BaseException as raised:
+            interrupt = raised
+    forward.end({"fact": "broke", "took_us": _since(start), "why": facts.why(error)})
     if interrupt is not None:
         raise interrupt from error
 
@@ -59,7 +52,13 @@ def annotate(error: BaseException, program: Program, forward: Forward, step: int
     A note of an earlier forward is replaced; one of a forward that ran inside this node is carried on.
     """
     bound = program.steps[step]
-    place = f"in node {bound.node!r}, step {step + 1} of {len(program.steps)}"
+    try:
+        _write(error, forward, f"in node {bound.node!r}, step {step + 1} of {len(program.steps)}")
+    except Exception:  # a frozen exception, or notes that are no list: it is raised as it is
+        return
+
+
+def _write(error: BaseException, forward: Forward, place: str) -> None:
     notes = getattr(error, "__notes__", None)
     ours = [note for note in notes if isinstance(note, _Note)] if isinstance(notes, list) else []
     for note in ours:
@@ -69,10 +68,7 @@ def annotate(error: BaseException, program: Program, forward: Forward, step: int
     note = _Note(place)
     around = forward.parent.forward if forward.parent is not None else None
     note.around = weakref.ref(around) if around is not None else None
-    try:
-        error.add_note(note)
-    except Exception:  # a frozen exception, or notes that are no list: it is raised as it is
-        return
+    error.add_note(note)
 
 
 class _Note(str):
