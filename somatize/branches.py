@@ -8,7 +8,6 @@ can leave them behind: what is running then ends unobserved, and nothing new sta
 from __future__ import annotations
 
 import contextvars
-import heapq
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -16,6 +15,7 @@ from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
 from . import tensors
+from .agenda import Agenda
 from .ending import annotate, failed, ran
 from .program import Bound, Program, fetch, held_to
 from .watching import HERE, Branch, Forward
@@ -47,17 +47,14 @@ class _Walk:
         self.start = start
         self.crew = _Crew(threads)
         self.slots = program.slots(given)
-        self.waiting = [len(step.inputs) for step in program.plan.steps]
-        self.readers = _readers(program)
-        self.after = _after(program)
-        self.ready = [index for index, count in enumerate(self.waiting) if not count]
+        self.agenda = Agenda(program.plan, self.slots)
         self.errors: dict[int, BaseException] = {}
         self.modes = tensors.modes()
         self.clock: Callable[[], int] = clock if forward.tell is not None else int  # which says 0, and looks nowhere
 
     def run(self) -> Any:
         try:
-            while (self.ready and not self.errors) or self.crew.busy:
+            while (self.agenda and not self.errors) or self.crew.busy:
                 self._deal_out()
                 if self.crew.busy:
                     self._take(self.crew.outcome())
@@ -69,11 +66,11 @@ class _Walk:
 
     def _deal_out(self) -> None:
         """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
-        while self.ready and not self.errors and self.crew.has_room():
-            step = self.program.steps[heapq.heappop(self.ready)]
+        while self.agenda and not self.errors and self.crew.has_room():
+            step = self.program.steps[self.agenda.take()]
             if self.forward.entering is not None:
                 self.forward.enter(step.node)
-            if self.ready or self.crew.busy:
+            if self.agenda or self.crew.busy:
                 self.crew.give(self._job(step))
             else:
                 self._take(self._call_here(step))
@@ -101,21 +98,9 @@ class _Walk:
         if outcome.error is not None:
             self._failed(step, outcome)
             return
-        self._let_go(step.number)
-        if self.readers[step.number]:
-            self.slots[step.number] = outcome.value
-        for index in self.after[step.number]:
-            self.waiting[index] -= 1
-            if not self.waiting[index]:
-                heapq.heappush(self.ready, index)
+        self.agenda.done(step.number, outcome.value)
         if self.forward.tell is not None:
             self.forward.say(ran(step, outcome.began - self.start, outcome.took))
-
-    def _let_go(self, index: int) -> None:
-        for slot in self.program.plan.steps[index].inputs:
-            self.readers[slot] -= 1
-            if not self.readers[slot]:
-                self.slots[slot] = None
 
     def _failed(self, step: Bound, outcome: Outcome) -> None:
         error = outcome.error
@@ -189,20 +174,3 @@ def _call(step: Bound, value: Any, clock: Callable[[], int]) -> Outcome:
     except BaseException as error:
         return Outcome(step.number, None, began, clock() - began, error)
     return Outcome(step.number, value, began, took, None)
-
-
-def _readers(program: Program) -> list[int]:
-    """How many steps read each step's value; the caller reads a leaf's."""
-    counts = [int(step.leaf) for step in program.plan.steps]
-    for step in program.plan.steps:
-        for source in step.inputs:
-            counts[source] += 1
-    return counts
-
-
-def _after(program: Program) -> list[list[int]]:
-    after: list[list[int]] = [[] for _ in program.plan.steps]
-    for step in program.plan.steps:
-        for source in step.inputs:
-            after[source].append(step.number)
-    return after
