@@ -7,7 +7,7 @@ twice in an expression, it is two nodes with one implementation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -30,9 +30,13 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """That a node's result is kept; `salt` is one more thing the kept result's name is made of."""
+    """That a node's result is kept; `salt` is one more thing the kept result's name is made of.
+
+    `ignoring` are the global names the node's code refers to whose values that name is not made of.
+    """
 
     salt: str | None = None
+    ignoring: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +110,16 @@ class Piece:
         """No longer learning. `state` names its state where the caller knows a name, such as a checkpoint's digest."""
         return Marked(self, Marks(frozen=Frozen(None if state is None else _text("a state", state))))
 
-    def cached(self, salt: str | None = None) -> Piece:
-        """To have its result kept, under a name that `salt` is a part of: ``.cached("v2")``."""
-        return Marked(self, Marks(cached=Cached(None if salt is None else _text("a salt", salt))))
+    def cached(self, salt: str | None = None, *, ignoring: Iterable[str] = ()) -> Piece:
+        """To have its result kept, under a name that `salt` is a part of: ``.cached("v2")``.
+
+        `ignoring` lists global names of the node's module that its code refers to and its result does not depend on,
+        such as a model or a connection, which no name can be made of.
+        """
+        if isinstance(ignoring, str):
+            raise GraphError(f"cached(ignoring={ignoring!r}): it is a list of names, such as [{ignoring!r}]")
+        names = tuple(sorted({_text("a name to ignore", name) for name in ignoring}))
+        return Marked(self, Marks(cached=Cached(None if salt is None else _text("a salt", salt), names)))
 
     def mapped(self, batch: int | None = None) -> Piece:
         """To be called once per item of its input, or with up to `batch` items at once."""

@@ -16,6 +16,7 @@ from typing import Any
 from .errors import DamagedStore, NotKeepable, StoreError
 
 _MOST_ELEMENTS = 1000
+_AT_ONCE = 1 << 19  # bytes, where a tensor is gone through in pieces
 
 
 def loaded() -> Any:
@@ -93,17 +94,38 @@ def is_plain(cls: type) -> bool:
     return torch is not None and cls is torch.Tensor
 
 
+def flop_counting() -> Any:
+    """torch's module of counting FLOPs, where torch is loaded and can be told to leave compiling for later."""
+    torch = loaded()
+    if torch is None or not hasattr(getattr(torch, "compiler", None), "set_stance"):
+        return None
+    from torch.utils import flop_counter
+
+    return flop_counter
+
+
+def eagerly() -> Any:
+    """A context in which nothing is compiled: what is compiled under a counter would stay so, or be compiled again."""
+    return loaded().compiler.set_stance("force_eager")
+
+
+def synchronise(device: str) -> None:
+    """Wait until what was launched on `device` is done; on the CPU it is."""
+    torch = loaded()
+    kind = device.partition(":")[0]
+    backend = getattr(torch, kind, None) if kind != "cpu" else None
+    wait = getattr(backend, "synchronize", None)
+    if wait is not None:
+        wait() if kind == "mps" else wait(device)
+
+
 def dump_tensor(tensor: Any) -> tuple[list[Any], memoryview | bytes]:
     """A description of a tensor, and its elements: a view of its own memory where that lies on the CPU in one piece.
 
     It is written detached, and a slice without what it was cut from.
     """
     torch = loaded()
-    kind = str(tensor.layout).removeprefix("torch.")
-    if kind != "strided" or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
-        what = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else kind
-        what = "meta" if tensor.device.type == "meta" else what
-        raise NotKeepable(f"a {what} torch tensor has no plain row of elements; return tensor.to_dense(), or its parts")
+    _refuse_unplain(tensor)
     try:
         with torch.inference_mode(False), torch.no_grad():
             flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
@@ -134,6 +156,63 @@ def load_tensor(plain: list[Any], absent: dict[str, str]) -> Any:
         if len(data):
             _memory(tensor)[:] = data
         return tensor if device == "cpu" else _moved(tensor, device, absent)
+
+
+def rows_of_bytes(tensor: Any) -> Iterator[memoryview]:
+    """The bytes of a tensor's elements in order: its own memory where that lies so on the CPU, else a bit at a time.
+
+    Raises `NotKeepable` for a tensor that has no plain row of elements.
+    """
+    torch = loaded()
+    _refuse_unplain(tensor)
+    with torch.inference_mode(False), torch.no_grad():
+        given = tensor.detach()
+        if given.numel() == 0:
+            return
+        if given.device.type == "cpu" and given.is_contiguous() and not (given.is_conj() or given.is_neg()):
+            yield _bytes_of(given)
+            return
+        yield from map(_bytes_of, _parts(given, _AT_ONCE // given.element_size()))
+
+
+def _bytes_of(tensor: Any) -> memoryview:
+    torch = loaded()
+    return _memory(tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8))
+
+
+def _parts(tensor: Any, most: int) -> Iterator[Any]:
+    # In the order of the elements, each of so many at most: rows of the first axis, or parts of a row too large.
+    if tensor.numel() <= most or tensor.dim() == 0:
+        yield tensor
+        return
+    row = tensor[0].numel()
+    if row > most:
+        for part in tensor:
+            yield from _parts(part, most)
+    else:
+        yield from tensor.split(most // row)
+
+
+def plain_words(value: object) -> tuple[str, ...] | None:
+    """What a dtype, a device, a layout or a memory format of torch is called; None for anything else."""
+    torch = loaded()
+    if torch is None or not isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return None
+    return type(value).__name__, str(value)
+
+
+def is_parameter(cls: type) -> bool:
+    """Whether `cls` is torch's Parameter or Buffer, which are tensors with a place in a Module."""
+    torch = loaded()
+    return torch is not None and cls.__module__ == "torch.nn.parameter" and cls.__name__ in ("Parameter", "Buffer")
+
+
+def _refuse_unplain(tensor: Any) -> None:
+    kind = str(tensor.layout).removeprefix("torch.")
+    if kind != "strided" or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
+        what = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else kind
+        what = "meta" if tensor.device.type == "meta" else what
+        raise NotKeepable(f"a {what} torch tensor has no plain row of elements; return tensor.to_dense(), or its parts")
 
 
 def _moved(tensor: Any, device: str, absent: dict[str, str]) -> Any:

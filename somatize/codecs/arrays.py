@@ -1,16 +1,19 @@
-"""All that a codec asks of numpy: arrays and scalars as a description and the bytes of their elements.
+"""All that is asked of numpy: arrays and scalars as a description and the bytes of their elements.
 
 numpy is imported when a value of it is at hand, or has to be made again; never before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from somatize.errors import DamagedStore, NotKeepable
 
 if TYPE_CHECKING:
     import numpy as np
+
+_AT_ONCE = 1 << 19  # bytes, where an array is gone through in pieces
 
 
 def kind_of(cls: type) -> str | None:
@@ -142,3 +145,61 @@ def _dtype(form: Any) -> np.dtype[Any]:
         # Bytes taken for addresses would end the process.
         raise DamagedStore(f"an array of dtype {made} is nothing that is ever written")
     return made
+
+
+def named_apart(value: Any) -> tuple[list[Any], Any]:
+    """What tells an array or scalar from others but for its elements: dtype and shape, not the order; and its array."""
+    import numpy as np
+
+    if isinstance(value, np.str_ | np.bytes_):
+        # Their length is the value's own, and their zeros at the end would not be seen in an array.
+        text = str.encode(value, "utf-8", "surrogatepass") if isinstance(value, np.str_) else bytes(value)
+        return [type(value).__name__], np.frombuffer(text, np.uint8)
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    form = "object" if array.dtype == np.object_ else _describe(array.dtype)
+    return [form, list(array.shape)], array.view(np.ndarray)
+
+
+def rows_of_bytes(array: Any) -> Iterator[memoryview]:
+    """The bytes of all elements in C's order: its own memory where it lies so in one piece, else a bit at a time.
+
+    Bytes between fields, and those that a long double does not use, are left out, as nothing says what is in them.
+    """
+    import numpy as np
+
+    if array.dtype.names is not None:
+        for name in array.dtype.names:
+            yield from rows_of_bytes(array[name])
+    elif array.nbytes == 0:
+        return
+    elif array.dtype.char in "gG":
+        yield from _used(array)
+    elif array.flags.c_contiguous:
+        yield _flat(array, "C").data
+    elif array.dtype.itemsize > _AT_ONCE:
+        for element in array.flat:
+            yield np.asarray(element).reshape(-1).view(np.uint8).data
+    else:
+        yield from (_flat(part, "C").data for part in _in_order(array))
+
+
+def _in_order(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    import numpy as np
+
+    size = max(_AT_ONCE // array.dtype.itemsize, 1)
+    flags: Any = ["external_loop", "buffered"]
+    return (np.ascontiguousarray(part) for part in np.nditer(array, flags, order="C", buffersize=size))
+
+
+def _used(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
+    import numpy as np
+
+    size = np.dtype(np.longdouble).itemsize
+    used = 10 if np.finfo(np.longdouble).nmant == 63 else size
+    for part in _in_order(array):
+        yield np.ascontiguousarray(_flat(part, "C").reshape(-1, size)[:, :used]).reshape(-1).data
+
+
+def description(dtype: Any) -> Any:
+    """A dtype as plain values."""
+    return "object" if dtype.hasobject else _describe(dtype)

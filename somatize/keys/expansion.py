@@ -1,0 +1,221 @@
+"""What a value is made of: a marker that says what kind of thing it is, and the values that lie in it.
+
+`expanded` is asked for all that is no scalar. Types are matched exactly, as in `codecs`; beside those which a codec
+knows, it takes what can be told apart without being read back: enums, dataclasses, named tuples and subclasses
+of the plain containers (by the identity of their class and all they hold), patterns, dtypes, modules.
+What the order of parts means is said by the expansion: `SEQUENCE`, or `SET` and `PAIRS`, where it means nothing.
+An OrderedDict and a deque are sequences: their order is a part of what they are. A dict's is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import types
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from somatize import tensors
+from somatize.codecs import arrays
+from somatize.codecs.kinds import BUILTIN
+from somatize.codecs.registry import by_type, library_kind, named
+from somatize.errors import NotKeepable, Unnameable
+
+from .hashing import memory_digest, worded
+
+SEQUENCE, SET, PAIRS = range(3)
+
+
+class Expansion(NamedTuple):
+    """A value taken apart: its kind, its parts, and what their order means (`PAIRS` are keys and values in turn)."""
+
+    marker: bytes
+    parts: list[Any]
+    order: int = SEQUENCE
+
+
+Resolve = Callable[[Any], bytes | None]
+"""What names functions and classes: the marker of one, or None for a thing that is neither."""
+
+
+def expanded(value: Any, resolve: Resolve) -> Expansion:
+    """What a value that is no scalar is made of. Raises `Unnameable`, which says what it is, not where."""
+    way = _WAYS.get(type(value))
+    try:
+        found = way(value) if way is not None else _other(value, resolve)
+    except NotKeepable as refused:
+        raise Unnameable(f"is {_article(named(type(value)))}: {refused}") from refused
+    if found is None:
+        raise Unnameable(f"is {_article(named(type(value)))}")
+    return found
+
+
+def class_words(cls: type) -> list[str]:
+    """What a class is called: where it was defined, and its name there."""
+    return [cls.__module__, cls.__qualname__]
+
+
+def _plain(kind: str) -> Callable[[Any], Expansion]:
+    marker = worded(kind)
+    return lambda value: Expansion(marker, list(value))
+
+
+def _unordered(kind: str) -> Callable[[Any], Expansion]:
+    marker = worded(kind)
+    return lambda value: Expansion(marker, list(value), SET)
+
+
+def _pairs(kind: str) -> Callable[[Any], Expansion]:
+    marker = worded(kind)
+    return lambda value: Expansion(marker, [part for pair in value.items() for part in pair], PAIRS)
+
+
+def _dumped(kind: str, dump: Callable[[Any], Any]) -> Callable[[Any], Expansion]:
+    marker = worded(kind)
+
+    def way(value: Any) -> Expansion:
+        plain = dump(value)
+        return Expansion(marker, plain if type(plain) is list else [plain])
+
+    return way
+
+
+def _ordered(value: OrderedDict[Any, Any]) -> list[Any]:
+    return [list(value.keys()), list(value.values()), dict(vars(value))]
+
+
+def _default(value: defaultdict[Any, Any]) -> list[Any]:
+    return [value.default_factory, dict(value)]
+
+
+def _counter(value: Counter[Any]) -> list[Any]:
+    return [dict(value), dict(vars(value))]
+
+
+def _memory(kind: str) -> Callable[[Any], Expansion]:
+    return lambda value: Expansion(worded(kind, len(value), memory_digest([value])), [])
+
+
+def _typed_array(value: array[Any]) -> Expansion:
+    return Expansion(worded("array.array", value.typecode, memory_digest([memoryview(value).cast("B")])), [])
+
+
+_WAYS: dict[type, Callable[[Any], Expansion]] = {
+    **{cls: _dumped(cls.__qualname__, kind.dump) for cls, kind in BUILTIN.items()},
+    list: _plain("list"),
+    tuple: _plain("tuple"),
+    dict: _pairs("dict"),
+    set: _unordered("set"),
+    frozenset: _unordered("frozenset"),
+    types.MappingProxyType: _pairs("mappingproxy"),
+    OrderedDict: _dumped("OrderedDict", _ordered),
+    defaultdict: _dumped("defaultdict", _default),
+    Counter: _dumped("Counter", _counter),
+    deque: _dumped("deque", lambda value: [list(value), value.maxlen]),
+    bytearray: _memory("bytearray"),
+    array: _typed_array,
+    re.Pattern: _dumped("pattern", lambda value: [value.pattern, value.flags]),
+    types.ModuleType: lambda value: Expansion(worded("module", value.__name__), []),
+}
+
+
+def _other(value: Any, resolve: Resolve) -> Expansion | None:
+    cls = type(value)
+    if cls in by_type:
+        entry = by_type[cls]
+        return Expansion(worded("codec", entry.kind), [_dump_registered(entry, value)])
+    marker = resolve(value)
+    if marker is not None:
+        return Expansion(marker, [])
+    if issubclass(cls, enum.Enum):
+        return Expansion(worded("enum", *class_words(cls), value._name_), [value._value_])
+    return _of_library(value, cls) or _of_fields(value, cls) or _of_subclass(value, cls)
+
+
+def _dump_registered(entry: Any, value: Any) -> Any:
+    try:
+        return entry.dump(value)
+    except Exception as failed:
+        raise Unnameable(
+            f"is {_article(named(entry.type))}, for which the dump= of its codec {entry.kind!r} raised "
+            f"{type(failed).__name__}: {failed}"
+        ) from failed
+
+
+def _of_library(value: Any, cls: type) -> Expansion | None:
+    if cls.__module__.startswith("numpy"):
+        return _of_numpy(value, cls)
+    if cls.__module__.startswith("torch"):
+        return _of_torch(value, cls)
+    return None
+
+
+def _of_numpy(value: Any, cls: type) -> Expansion | None:
+    if cls.__name__.endswith("DType") or cls.__qualname__ == "dtype":
+        return Expansion(worded("numpy.dtype", arrays.description(value)), [])
+    if cls.__qualname__ == "ufunc":
+        return Expansion(worded("numpy.ufunc", value.__name__), [])
+    if library_kind(cls) is None and cls.__name__ != "memmap":
+        return None
+    words, array = arrays.named_apart(value)
+    if array.dtype.hasobject:
+        return Expansion(worded(named(cls), words), array.ravel().tolist())
+    return Expansion(worded(named(cls), words, memory_digest(arrays.rows_of_bytes(array))), [])
+
+
+def _of_torch(value: Any, cls: type) -> Expansion | None:
+    words = tensors.plain_words(value)
+    if words is not None:
+        return Expansion(worded("torch", *words), [])
+    if not (tensors.is_plain(cls) or tensors.is_parameter(cls)):
+        return None
+    kind = ["tensor" if tensors.is_plain(cls) else cls.__name__, str(value.dtype), list(value.shape)]
+    return Expansion(worded("torch.Tensor", kind, memory_digest(tensors.rows_of_bytes(value))), [])
+
+
+def _of_fields(value: Any, cls: type) -> Expansion | None:
+    if not dataclasses.is_dataclass(cls):
+        return None
+    held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)}
+    return Expansion(worded("dataclass", *class_words(cls)), [held | _attributes(value)])
+
+
+_CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, str, bytes, int, float)
+
+
+def _of_subclass(value: Any, cls: type) -> Expansion | None:
+    """A subclass of a plain type: its class, what it holds as that type, and its attributes."""
+    plain: Any
+    for plain in _CONTAINERS:
+        if issubclass(cls, plain):
+            held = plain(plain.__iter__(value)) if plain in (list, tuple, set, frozenset) else _unwrapped(plain, value)
+            return Expansion(worded("subclass", *class_words(cls)), [held, _attributes(value)])
+    return None
+
+
+def _unwrapped(plain: Any, value: Any) -> Any:
+    if plain is dict:
+        return dict(dict.items(value))
+    if plain is str:
+        return str.__str__(value)
+    if plain is bytes:
+        return bytes.__getitem__(value, slice(None))
+    return plain.__add__(value, plain(0))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """All that an object holds by name, in its dict and its slots."""
+    held = dict(getattr(value, "__dict__", {}))
+    for cls in type(value).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.startswith("__") and hasattr(value, name):
+                held[name] = getattr(value, name)
+    return held
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
