@@ -1,0 +1,41 @@
+"""One door per outside library: each is imported in one module, wherever in that module the import stands."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import somatize
+
+PACKAGE = Path(somatize.__file__).parent
+
+DOORS = {
+    "lmdb": {"storage/environment.py"},
+    "torch": {"tensors.py"},
+    "plotly": {"plotting.py"},
+    "numpy": {"codecs/arrays.py"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_each_outside_library_has_one_door():
+    doors = {library: set() for library in DOORS}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for library in imported(path) & doors.keys():
+            doors[library].add(path.relative_to(PACKAGE).as_posix())
+    assert doors == DOORS
+
+
+def test_nothing_in_a_store_is_ever_unpickled():
+    for folder in ("storage", "codecs", "record"):
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            assert not imported(path) & {"pickle", "cloudpickle", "marshal", "shelve", "dill"}, path
