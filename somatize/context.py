@@ -7,6 +7,7 @@ from typing import Any
 
 from . import facts, watching
 from .errors import FactError
+from .quiet import QUIET
 
 
 class Ctx:
@@ -35,8 +36,9 @@ class Ctx:
         A thread that has no context of this forward is heard if its graph is running just once. Raises `FactError` for
         one of the eight kinds, which only the engine tells, and for a dict without a kind.
         """
-        if fact.get("fact") in facts.KINDS:
-            raise FactError(f"{fact['fact']!r} is told by the engine alone; node {self.node!r} may say any other kind")
+        kind = fact.get("fact") if isinstance(fact, Mapping) else None
+        if isinstance(kind, str) and kind in facts.KINDS:
+            raise FactError(f"{str.__str__(kind)!r} is told by the engine alone; node {self.node!r} may say other kinds")
         place = self._place()
         if place is not None and place.forward.tell is not None:
             watching.say_from_node(place, self.step, facts.said(fact, node=self.node))
@@ -49,9 +51,10 @@ class Ctx:
 
     @property
     def status(self) -> Any:
-        """The status of the first watcher of this forward that has one, or None."""
+        """The status of the first watcher of this forward that has one; else one that does nothing."""
         place = self._place()
-        return place.forward.status() if place is not None else None
+        offered = place.forward.status() if place is not None else None
+        return QUIET if offered is None else offered
 
     def _place(self) -> watching.Place | None:
         return watching.place_of(self._key, self._running) if self._key is not None else None
