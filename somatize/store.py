@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from .errors import BadName, NotStored, StoreClosed
-from .storage import values
+from .storage import kept, values
+from .storage.kept import Entry as Kept
 from .storage.opened import Opened, acquire, release
 from .storage.values import Named
 
-__all__ = ["Named", "Store"]
+__all__ = ["Kept", "Named", "Store"]
 
 _FORWARDS = "run/"
 
@@ -63,8 +64,10 @@ class Store:
     # -- bytes by content
 
     def put(self, data: bytes | bytearray | memoryview) -> str:
-        """Hold bytes and give their digest. On the disk when this returns."""
-        return values.put(self.opened, data)
+        """Hold bytes and give their digest. On the disk when this returns, and there to stay."""
+        digest = values.put(self.opened, data)
+        kept.by_hand(self.opened, digest)
+        return digest
 
     def get(self, digest: str) -> bytes:
         """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give bytes that don't match it."""
@@ -96,26 +99,26 @@ class Store:
 
     # -- kept values
 
-    def keep(self, name: str, value: object) -> int:
+    def keep(self, name: str, value: object, meta: Mapping[str, Any] | None = None) -> int:
         """Write a value down under a name, in place of what was kept there; gives its size in bytes.
 
-        Raises `NotKeepable` for a value that no codec writes.
+        `meta` is plain and stays beside it. Raises `NotKeepable` for a value that no codec writes.
         """
         from . import codecs
 
         data = codecs.dumps(value)
-        values.bind(self.opened, b"k", name, values.put(self.opened, data), {"bytes": len(data)}, claim=False)
+        kept.keep(self.opened, values.check_name(name), data, meta or {})
         return len(data)
 
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
         from . import codecs
 
-        return codecs.loads(values.get(self.opened, values.resolve(self.opened, b"k", name).digest))
+        return codecs.loads(kept.recall(self.opened, name))
 
-    def kept(self, prefix: str = "") -> list[Named]:
-        """The names of kept values that begin with `prefix`; the `meta` of each says its size in `bytes`."""
-        return values.named(self.opened, b"k", prefix)
+    def kept(self, prefix: str = "") -> list[Kept]:
+        """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes`, and the `meta` of each."""
+        return kept.entries(self.opened, prefix)
 
     # -- the handle
 

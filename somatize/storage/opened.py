@@ -20,6 +20,7 @@ from . import place
 from .environment import Environment, create
 from .locks import Locks
 from .numbers import RunGate
+from .used import Used
 
 if TYPE_CHECKING:
     from .committer import Committer
@@ -42,6 +43,7 @@ class Opened:
         self.opening = threading.RLock()
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
+        self.used = Used()
         self._values: Environment | None = None
         self._gates: dict[int, RunGate] = {}
         self._committer: Committer | None = None
@@ -112,6 +114,7 @@ class Opened:
         """Let go of every file."""
         if self._committer is not None:
             self._committer.stop()
+        self.used.write(self)
         for gate in self._gates.values():
             gate.close()
         for environment in (self.records, self._values):

@@ -80,12 +80,19 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
     digest = digest_of(data)
     key = b"d" + bytes.fromhex(digest)
     with opened.values.read() as reading:
-        if reading.get(key) is not None and (len(data) < LARGE or (_files(opened) / digest).exists()):
+        if reading.get(key) is not None and (len(data) < LARGE or file_of(opened, digest).exists()):
             return digest
     if len(data) >= LARGE:
-        _write_file(_files(opened), digest, data)
+        _write_file(file_of(opened, digest), data)
     held = b"" if len(data) >= LARGE else bytes(data)
-    opened.values.write(lambda txn: txn.put(key, held))
+
+    def work(txn: Writing) -> None:
+        # Whoever prunes takes files away within a transaction: in this one, it is there to stay.
+        if len(data) >= LARGE and not file_of(opened, digest).exists():
+            _write_file(file_of(opened, digest), data)
+        txn.put(key, held)
+
+    opened.values.write(work)
     return digest
 
 
@@ -97,9 +104,9 @@ def get(opened: Opened, digest: str) -> bytes:
         raise NotStored(f"the store holds nothing of digest {digest}")
     if not held and digest != digest_of(b""):
         try:
-            held = (_files(opened) / digest).read_bytes()
+            held = file_of(opened, digest).read_bytes()
         except FileNotFoundError:
-            raise DamagedStore(f"{_files(opened) / digest} is missing from the store") from None
+            raise DamagedStore(f"{file_of(opened, digest)} is missing from the store") from None
     if digest_of(held) != digest:
         raise DamagedStore(f"what {opened.path} holds as {digest} has other content; it was not given")
     return held
@@ -108,7 +115,7 @@ def get(opened: Opened, digest: str) -> bytes:
 def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str, Any] | None, *, claim: bool) -> bool:
     """Let a name point at a digest; with `claim` only if it points at nothing yet. True if it now does."""
     opened.must_be_writable()
-    key = _name_key(kind, check_name(name))
+    key = name_key(kind, check_name(name))
     try:
         value = msgpack.packb([name, digest, time.time(), dict(meta or {})])
     except (TypeError, ValueError, OverflowError) as error:
@@ -127,7 +134,7 @@ def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str,
 
 def resolve(opened: Opened, kind: bytes, name: str) -> Binding:
     """What stands under a name; raises `NotStored`."""
-    key = _name_key(kind, check_name(name))
+    key = name_key(kind, check_name(name))
     sealed = opened.values.read_retried(lambda reading: _copied(reading.get(key)))
     if sealed is None:
         raise NotStored(f"the store holds nothing named {name!r}")
@@ -166,8 +173,9 @@ def digests(reading: Reading) -> Iterator[tuple[str, bytes]]:
         yield key[1:].hex(), bytes(held)
 
 
-def _files(opened: Opened) -> Path:
-    return opened.path / place.FILES
+def file_of(opened: Opened, digest: str) -> Path:
+    """Where bytes lie that are too large for the LMDB file."""
+    return opened.path / place.FILES / digest
 
 
 def _copied(held: bytes | memoryview | None) -> bytes | None:
@@ -184,22 +192,23 @@ def _digest_key(digest: str) -> bytes:
     return b"d" + key
 
 
-def _name_key(kind: bytes, name: str) -> bytes:
+def name_key(kind: bytes, name: str) -> bytes:
+    """The key that stands for a name: its kind, then the name, or the beginning of a long one and its digest."""
     packed = name.encode("utf-8")
     if len(packed) <= _WHOLE_IN_KEY:
         return kind + packed
     return kind + packed[:_WHOLE_IN_KEY] + blake2b(packed, digest_size=32).digest()
 
 
-def _write_file(directory: Path, digest: str, data: bytes | bytearray | memoryview) -> None:
+def _write_file(path: Path, data: bytes | bytearray | memoryview) -> None:
     """Write a file whole or not at all, under a name of its own first."""
-    making = directory / f".{digest}.{secrets.token_hex(6)}"
+    making = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         with making.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        making.rename(directory / digest)
+        making.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):
             making.unlink(missing_ok=True)

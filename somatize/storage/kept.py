@@ -1,0 +1,151 @@
+"""Kept values in the store's second file: written with where they came from, listed with their use, pruned.
+
+A kept value is a name (kind ``k`` of `values`) that points at bytes by their content; its meta says its size and
+whatever else its keeper says. When it was last used stands apart, under ``u``. Bytes that were put by hand are marked
+(``h``), so that pruning, which takes away what no name points at any more, leaves them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+from somatize.errors import DamagedStore, NotStored
+
+from . import schema, values
+from .environment import BadValue, Reading, Writing
+from .opened import Opened
+from .used import last_used
+
+_TRIES = 5
+_MADE_BY_HAND = b"h"
+
+
+class Entry(NamedTuple):
+    """A kept value as a listing shows it."""
+
+    name: str
+    when: float
+    """When it was kept, in seconds since 1970."""
+    used: float
+    """When it was last kept or recalled."""
+    bytes: int
+    meta: dict[str, Any]
+
+
+def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> None:
+    """Keep bytes under a name, in place of what was kept there; whole or not at all."""
+    for _ in range(_TRIES):
+        digest = values.put(opened, data)
+        try:
+            values.bind(opened, b"k", name, digest, {**meta, "bytes": len(data)}, claim=False)
+        except NotStored:
+            continue  # pruned between the two, by somebody else
+        opened.used.note(opened, _key(name))
+        return
+    raise DamagedStore(f"what was to be kept in {opened.path} as {name!r} was pruned {_TRIES} times while being kept")
+
+
+def recall(opened: Opened, name: str) -> bytes:
+    """The bytes kept under a name. Raises `NotStored`, and `DamagedStore` rather than give other bytes."""
+    data = values.get(opened, values.resolve(opened, b"k", name).digest)
+    opened.used.note(opened, _key(name))
+    return data
+
+
+def there(opened: Opened, names: Iterable[str]) -> set[str]:
+    """Those of `names` under which something is kept; one look for all of them."""
+    keys = {name: b"k" + _key(name) for name in names}
+    if not keys:
+        return set()
+    return opened.values.read_retried(lambda reading: {name for name in keys if reading.get(keys[name]) is not None})
+
+
+def entries(opened: Opened, prefix: str = "") -> list[Entry]:
+    """Every kept value whose name begins with `prefix`, by name. A damaged entry is left out."""
+    opened.used.write(opened)
+    return opened.values.read_retried(lambda reading: [entry for entry, _ in _entries(reading, prefix)])
+
+
+def forget(opened: Opened, chosen: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
+    """Take away the entries that `chosen` picks of all, at once, and the bytes no other name points at."""
+    opened.must_be_writable()
+    opened.used.write(opened)
+    return opened.values.write(lambda txn: _forget(opened, txn, chosen))
+
+
+def to_prune(
+    all_entries: list[Entry], *, max_bytes: int | None, older_than: float | None, unused_for: float | None
+) -> list[Entry]:
+    """What to take away, least recently used first: what is too old, too long unused, and then what is too much."""
+    now = time.time()
+    gone: list[Entry] = []
+    left: list[Entry] = []
+    for entry in sorted(all_entries, key=lambda entry: (entry.used, entry.name)):
+        old = older_than is not None and now - entry.when > older_than
+        unused = unused_for is not None and now - entry.used > unused_for
+        (gone if old or unused else left).append(entry)
+    if max_bytes is not None:
+        total = sum(entry.bytes for entry in left)
+        for entry in left:
+            if total <= max_bytes:
+                break
+            gone.append(entry)
+            total -= entry.bytes
+    return gone
+
+
+def by_hand(opened: Opened, digest: str) -> None:
+    """Mark bytes as put by hand: they stay, whatever is pruned."""
+    key = _MADE_BY_HAND + bytes.fromhex(digest)
+    with opened.values.read() as reading:
+        if reading.get(key) is not None:
+            return
+    opened.values.write(lambda txn: txn.put(key, b""))
+
+
+def _forget(opened: Opened, txn: Writing, chosen: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
+    found = list(_entries(txn, ""))
+    picked = chosen([entry for entry, _ in found])
+    names = {entry.name for entry in picked}
+    loose = {digest for entry, digest in found if entry.name in names}
+    for name in names:
+        txn.delete(b"k" + _key(name))
+        txn.delete(b"u" + _key(name))
+    loose -= {digest for _, digest in _entries(txn, "")} | _bound_by_hand(txn)
+    for digest in loose:
+        if txn.get(_MADE_BY_HAND + bytes.fromhex(digest)) is None:
+            txn.delete(b"d" + bytes.fromhex(digest))
+            # Within the transaction, which no other process can be in: a file that somebody is about to point
+            # at is looked for in theirs.
+            values.file_of(opened, digest).unlink(missing_ok=True)
+    return picked
+
+
+def _bound_by_hand(reading: Reading | Writing) -> set[str]:
+    return {digest for _, _, digest, _ in _bindings(reading, b"n")}
+
+
+def _entries(reading: Reading | Writing, prefix: str) -> Iterable[tuple[Entry, str]]:
+    for name, when, digest, meta in _bindings(reading, b"k"):
+        if name.startswith(prefix):
+            used = last_used(reading, _key(name), when)
+            yield Entry(name, when, used, int(meta.get("bytes", 0)), meta), digest
+
+
+def _bindings(reading: Reading | Writing, kind: bytes) -> Iterable[tuple[str, float, str, dict[str, Any]]]:
+    for key, sealed in reading.items(kind):
+        if key[:1] != kind:
+            return
+        try:
+            name, digest, when, meta = msgpack.unpackb(schema.unseal(key, sealed))
+        except BadValue:
+            continue  # `check` names it; a listing goes on
+        yield name, when, digest, meta
+
+
+def _key(name: str) -> bytes:
+    return values.name_key(b"", name)

@@ -1,0 +1,44 @@
+"""When kept values were last used, noted in memory and written in batches: a recall must not wait for the disk."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .environment import Reading
+    from .opened import Opened
+
+_BATCH = 256
+_TIME = struct.Struct("<d")
+
+
+class Used:
+    """What was used in this process and is not written down yet: times by the key of a name (without its kind)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: dict[bytes, float] = {}
+
+    def note(self, opened: Opened, key: bytes) -> None:
+        """It is used now."""
+        with self._lock:
+            self._times[key] = time.time()
+            full = len(self._times) >= _BATCH
+        if full:
+            self.write(opened)
+
+    def write(self, opened: Opened) -> None:
+        """Write down what is noted; where nothing may be written, let it go."""
+        with self._lock:
+            times, self._times = self._times, {}
+        if times and opened.writable:
+            opened.values.write(lambda txn: [txn.put(b"u" + key, _TIME.pack(when)) for key, when in times.items()])
+
+
+def last_used(reading: Reading, key: bytes, default: float) -> float:
+    """When a name was last used, as far as that was written down."""
+    held = reading.get(b"u" + key)
+    return max(default, float(_TIME.unpack(held)[0])) if held is not None and len(held) == _TIME.size else default
