@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
+from os import getpid
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize import watching
@@ -18,7 +18,7 @@ from somatize.storage.opening import open_writer
 from somatize.storage.packing import field_path
 from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
 from somatize.storage.values import check_name
-from somatize.storage.writer import SPILL, Pending, Writer
+from somatize.storage.writer import Pending, Writer
 from somatize.store import Store
 
 from .naming import unnamed
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
 _MOST_BY_HAND = 64
+_TOLD_NOTHING: Fact = {}
 
 _BY_HAND: ContextVar[dict[int, ForwardSink]] = ContextVar("somatize.by_hand")
 """Of each writer, the forward told to it by hand that closed last in this context."""
@@ -39,52 +40,31 @@ class ForwardSink(Pending):
     It lives on after that, for facts that are said later, and holds no more than those need.
     """
 
-    __slots__ = ("order", "token", "writer")
-
-    def __init__(self, writer: Writer) -> None:
-        super().__init__()
-        self.writer = writer
-        self.token: Any = None
-        self.order = 0
-        writer.opens(self)
-
-    def tell(self, fact: Fact) -> None:
-        """Take a fact of this forward."""
-        if self.over:
-            self.writer.says(self, fact)
-            return
-        facts = self.facts
-        facts.append(fact)
-        if len(facts) > SPILL:
-            self.writer.write_part(self, spilled=True)
+    token: Any = None
 
     def entering(self, node: str, host: str | None = None) -> None:  # noqa: ARG002  a part of the protocol
         """Remember that a node begins: an open or a lost forward names the nodes it is in."""
         self.entered.append(node)
 
     def say(self, fact: Fact) -> None:
-        """Take a fact said to the recorder; it is written when this returns."""
-        self.tell(fact)
-        if not self.over:
-            self.writer.write_part(self, spilled=True)
+        """Take a fact said to the recorder while the forward goes on; it is written when this returns."""
+        self.facts.append(fact)
+        self.writer.write_part(self, spilled=True)
 
     def closed(self) -> None:
         """All was told: write the record, or the rest of it."""
-        writer = self.writer
-        if writer.pid != os.getpid():
+        writer, facts = self.writer, self.facts
+        if writer.pid != getpid():
             raise RecordError(
-                f"a forward that began in process {writer.pid} ended in its forked child {os.getpid()}; "
+                f"a forward that began in process {writer.pid} ended in its forked child {getpid()}; "
                 "the child's end of it is not recorded"
             )
-        if not self.facts and not self.parted:
+        last = facts[-1] if facts else _TOLD_NOTHING
+        if last is _TOLD_NOTHING and not self.parted:
             writer.forgets(self)
             return
-        last = self.facts[-1] if self.facts else {}
-        kind = last.get("fact")
+        kind, took = last.get("fact"), last.get("took_us", "")
         state = OK if kind == "finished" else _broken(last.get("why", "")) if kind == "broke" else LOST
-        took = last.get("took_us", "")
-        writer.closings += 1
-        self.order = writer.closings
         writer.last_closed = self
         writer.ends(self, state, int(took) if took.isascii() and took.isdigit() else 0)
 
@@ -143,6 +123,7 @@ class Recorder:
             opened_stores.release(store)
             raise
         self._by_hand: dict[tuple[int, int], ForwardSink] = {}
+        self._hands = False
         self._retire = weakref.finalize(self, self._writer.retire)
         self._retire.atexit = False
 
@@ -165,41 +146,47 @@ class Recorder:
 
         Raises `FactError` for what has no kind, and `RecorderClosed`.
         """
-        writer = self._writing()
+        writer = self._writer
+        if self._closed or writer.pid != getpid():
+            writer = self._writing()
         made = said(fact)
         if made["fact"] in KINDS:
             self._told_by_hand(writer, made)
             return
-        sink = self._sink_here(writer)
+        sink = watching.sink_here(self)
+        if self._hands:
+            sink = self._or_by_hand(writer, sink)
+        if sink is None or sink.writer is not writer:
+            sink = writer.last_closed
         if sink is None:
-            writer.says(None, made)
+            writer.says_of_run(made)
+        elif sink.over:
+            writer.says(sink, made)
         else:
             sink.say(made)
 
     def _writing(self) -> Writer:
         if self._closed:
             raise RecorderClosed(f"the recorder of run {self._run!r} is closed; open another on the same run to go on")
-        if self._writer.pid != os.getpid():
+        if self._writer.pid != getpid():
             with opened_stores.exclusive():
-                if self._writer.pid != os.getpid():
+                if self._writer.pid != getpid():
                     self._retire.detach()
                     self._open()
         return self._writer
 
-    def _sink_here(self, writer: Writer) -> ForwardSink | None:
-        going_on = self._by_hand.get(_here()[0]) if self._by_hand else None
+    def _or_by_hand(self, writer: Writer, sink: ForwardSink | None) -> ForwardSink | None:
+        """The forward told by hand that a fact belongs to, if it goes on here or closed after `sink` did."""
+        going_on = self._by_hand.get(_here()[0])
         if going_on is not None:
             return going_on
-        sink: ForwardSink | None = watching.sink_here(self)
-        by_hand = _BY_HAND.get({}).get(id(writer))
-        if by_hand is not None and (sink is None or (sink.over and sink.order < by_hand.order)):
-            sink = by_hand
-        if sink is not None and sink.writer is writer:
+        last = _BY_HAND.get({}).get(id(writer))
+        if last is None or (sink is not None and (not sink.over or (sink.number or 0) > (last.number or 0))):
             return sink
-        closed_last: ForwardSink | None = writer.last_closed
-        return closed_last
+        return last
 
     def _told_by_hand(self, writer: Writer, fact: Fact) -> None:
+        self._hands = True
         key, token = _here()
         sink = self._by_hand.get(key)
         if sink is None:
@@ -228,7 +215,7 @@ class Recorder:
         if not self._closed:
             self._closed = True
             self._retire.detach()
-            if self._writer.pid == os.getpid():
+            if self._writer.pid == getpid():
                 self._writer.close()
 
     def __enter__(self) -> Self:

@@ -6,12 +6,14 @@ row at most some twelve times over its life, so that a run of a forward a second
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 from . import schema
+from .batch import BODY, FORWARD, STATE, TOOK_US, WHEN, Line
 from .columns import Chunk, pack_chunk, pack_integers, pack_texts, texts
 from .environment import BadValue, Writing
 from .gather import Gathered, Row
@@ -33,19 +35,22 @@ class Block:
         self.body = body
 
     @classmethod
-    def of(cls, rows: Sequence[Row], fields: Iterable[str]) -> Block:
-        """A block of rows that are complete."""
-        bodies = [row.body for row in rows]
+    def of(cls, lines: Sequence[Line], fields: Sequence[str]) -> Block:
+        """A block of complete records."""
+        forwards, states, nodes, took, whens, said, bodies = zip(*lines, strict=True)
         numbers = {
-            "forward": [row.forward for row in rows],
-            "state": [row.state for row in rows],
-            "nodes": [row.nodes for row in rows],
-            "took_us": [-1 if row.took_us == NO_TIME else row.took_us for row in rows],
-            "when": [row.when for row in rows],
+            "forward": list(forwards),
+            "state": list(states),
+            "nodes": list(nodes),
+            "took_us": [-1 if us == NO_TIME else us for us in took] if NO_TIME in took else list(took),
+            "when": list(whens),
             "end": list(accumulate(map(len, bodies))),
-            "crc": list(map(zlib.crc32, bodies)),
+            "crc": list(map(crc32, bodies)),
         }
-        return cls(numbers, {field: [row.texts.get(field) for row in rows] for field in fields}, b"".join(bodies))
+        texts: dict[str, list[str | None]] = {
+            field: [None if one is None else one[index] for one in said] for index, field in enumerate(fields)
+        }
+        return cls(numbers, texts, b"".join(bodies))
 
     @classmethod
     def stored(cls, chunk: Chunk, body: bytes) -> Block:
@@ -81,16 +86,16 @@ def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
     if sealed is None:
         return  # the run was forgotten; its writer died before it could say more
     tally = _Tally(schema.unpack_run(key, sealed))
-    complete: list[Row] = []
+    complete = gathered.complete()
     for row in gathered.rows.values():
-        if row.forward != OWN and row.started and row.ended:
-            complete.append(row)
-        else:
-            _partial(txn, run, row, complete)
-    complete.sort(key=lambda row: row.forward)
-    for rows in _cut(complete):
-        tally.count(rows)
-        _store_block(txn, run, gathered.writer, Block.of(rows, gathered.fields), tally)
+        if row.forward == OWN or not (row.started and row.ended):
+            _partial(txn, run, row, gathered, complete)
+        elif row.state == schema.LOST:
+            _put_inside(txn, run, row.forward, row.inside(gathered.fields))
+    complete.sort(key=itemgetter(FORWARD))
+    for lines in _cut(complete):
+        tally.count(lines)
+        _store_block(txn, run, gathered.writer, Block.of(lines, gathered.fields), tally)
     if gathered.about:
         _about(txn, run, gathered)
     txn.put(key, schema.pack_run(key, tally.info()))
@@ -103,34 +108,35 @@ class _Tally:
         self._info = info
         self.span = info.span
 
-    def count(self, rows: Sequence[Row]) -> None:
+    def count(self, lines: Sequence[Line]) -> None:
         info = self._info
-        states = [row.state for row in rows]
+        states = [line[STATE] for line in lines]
+        whens = [line[WHEN] for line in lines]
         self._info = info._replace(
-            rows=info.rows + len(rows),
+            rows=info.rows + len(lines),
             broke=info.broke + states.count(schema.BROKE),
             interrupted=info.interrupted + states.count(schema.INTERRUPTED),
             lost=info.lost + states.count(schema.LOST),
-            took_us=info.took_us + sum(row.took_us for row in rows if row.took_us != NO_TIME),
-            first=min([row.when for row in rows] + [info.first] * bool(info.first)),
-            last=max([row.when for row in rows] + [info.last]),
-            highest=max(info.highest, rows[-1].forward),
+            took_us=info.took_us + sum([line[TOOK_US] for line in lines if line[TOOK_US] != NO_TIME]),
+            first=min(whens + [info.first] * bool(info.first)),
+            last=max([*whens, info.last]),
+            highest=max(info.highest, lines[-1][FORWARD]),
         )
 
     def info(self) -> RunInfo:
         return self._info._replace(span=self.span)
 
 
-def _cut(rows: list[Row]) -> Iterable[list[Row]]:
+def _cut(lines: list[Line]) -> Iterable[list[Line]]:
     start = size = 0
-    for index, row in enumerate(rows):
-        length = sum(map(len, row.bodies))
+    for index, line in enumerate(lines):
+        length = len(line[BODY])
         if index > start and (index - start >= MOST_ROWS or size + length > MOST_BYTES):
-            yield rows[start:index]
+            yield lines[start:index]
             start, size = index, 0
         size += length
-    if start < len(rows):
-        yield rows[start:]
+    if start < len(lines):
+        yield lines[start:]
 
 
 def _store_block(txn: Writing, run: int, writer: int, block: Block, tally: _Tally) -> None:
@@ -170,39 +176,48 @@ def _blocks_before(txn: Writing, run: int, writer: int, block: Block) -> Iterabl
         yield key, before
 
 
-def _partial(txn: Writing, run: int, row: Row, complete: list[Row]) -> None:
+def _partial(txn: Writing, run: int, row: Row, gathered: Gathered, complete: list[Line]) -> None:
     """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
-    if any(row.bodies):
-        key = schema.part_key(run, row.forward, row.writer, row.at)
+    fields, writer = gathered.fields, gathered.writer
+    if row.body:
+        key = schema.part_key(run, row.forward, writer, row.at)
         txn.put(key, schema.seal(key, row.when.to_bytes(8, "little") + row.body))
     if row.forward == OWN:
         return
     key = schema.forward_key(b"o", run, row.forward)
     sealed = txn.get(key)
     if row.started or sealed is not None:
-        _open(txn, key, _opened_before(key, sealed, row), row, complete)
-    elif row.texts:
-        _patch(txn, run, row)
+        _open(txn, key, _opened_before(key, sealed, writer), row, fields, complete)
+    elif row.summary:
+        _patch(txn, run, writer, row.forward, row.texts(fields))
 
 
-def _opened_before(key: bytes, sealed: Any, row: Row) -> dict[str, Any]:
-    known: dict[str, Any] = {"writer": row.writer, "nodes": 0, "texts": {}, "inside": []}
+def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
+    known: dict[str, Any] = {"writer": writer, "nodes": 0, "texts": {}, "inside": []}
     return known if sealed is None else dict(schema.unpack_map(key, sealed))
 
 
-def _open(txn: Writing, key: bytes, known: dict[str, Any], row: Row, complete: list[Row]) -> None:
+def _open(
+    txn: Writing, key: bytes, known: dict[str, Any], row: Row, fields: Sequence[str], complete: list[Line]
+) -> None:
     row.nodes += known["nodes"]
-    row.texts = {**known["texts"], **row.texts}
+    texts = {**known["texts"], **row.texts(fields)}
     if row.ended:
         txn.delete(key)
         if row.state == schema.LOST:
-            left = b"l" + key[1:]
-            txn.put(left, schema.pack_map(left, known["inside"]))
-        row.bodies = []  # its facts are among the parts
-        complete.append(row)
+            _put_inside(txn, schema.run_of(key), row.forward, row.inside(fields) or known["inside"])
+        said = [texts.get(field) for field in fields]
+        # Its facts are among the parts; what is left is the line.
+        complete.append([row.forward, row.state, row.nodes, row.took_us, row.when, said, b""])
         return
-    state = {"writer": row.writer, "nodes": row.nodes, "texts": row.texts, "inside": row.inside, "when": row.when}
+    inside = row.inside(fields)
+    state = {"writer": known["writer"], "nodes": row.nodes, "texts": texts, "inside": inside, "when": row.when}
     txn.put(key, schema.pack_map(key, state))
+
+
+def _put_inside(txn: Writing, run: int, forward: int, inside: list[str]) -> None:
+    key = schema.forward_key(b"l", run, forward)
+    txn.put(key, schema.pack_map(key, inside))
 
 
 def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
@@ -218,17 +233,17 @@ def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None =
     return None
 
 
-def _patch(txn: Writing, run: int, row: Row) -> None:
+def _patch(txn: Writing, run: int, writer: int, forward: int, said: dict[str, str]) -> None:
     """Put the columns of a stored row right, after facts that were said late."""
     info_key = schema.run_key(run)
     info = schema.unpack_run(info_key, txn.get(info_key) or b"")
-    key = find_chunk(txn, run, row.forward, info.span, row.writer)
+    key = find_chunk(txn, run, forward, info.span, writer)
     if key is None:
         return
     chunk = Chunk(bytes(txn.get(key) or b""))
     columns = {name: chunk.raw(name) for name in chunk.names}
-    index = list(chunk.integers("forward")).index(row.forward)
-    for field, text in row.texts.items():
+    index = list(chunk.integers("forward")).index(forward)
+    for field, text in said.items():
         known: list[str | None] = [None] * chunk.rows
         if field in columns:
             known = texts(*columns[field], chunk.rows)
@@ -257,8 +272,8 @@ def end_open(txn: Writing, run: int, writer: int, fields: Sequence[str]) -> None
         return
     gathered = Gathered(writer, fields)
     for forward in left:
-        row = gathered.rows[forward] = Row(forward, writer, 0)
         key = schema.forward_key(b"o", run, forward)
+        when = schema.unpack_map(key, txn.get(key) or b"")["when"]
+        row = gathered.rows[forward] = Row(forward, 0, when, b"", b"")
         row.ended, row.state = True, schema.LOST
-        row.when = schema.unpack_map(key, txn.get(key) or b"")["when"]
     absorb(txn, run, gathered)

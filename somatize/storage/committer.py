@@ -10,13 +10,13 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from somatize.errors import RecordWarning
 
 from . import journal, schema
 from .absorb import absorb, end_open
+from .batch import Batch, Position
 from .environment import BadValue, Writing
 from .gather import Gathered
 
@@ -28,7 +28,6 @@ EVERY = 0.25
 """Seconds between commits, and after which a forward that still goes on is written down."""
 _SLICE = 2 << 20
 _SWEEP_EVERY = 10.0
-_ENTRIES_PER_TURN = 64
 _TURN = 0.0002
 _AFTER_FAILURE = 1.0
 
@@ -74,7 +73,8 @@ class Committer:
             if pause is None:
                 self._sleep()
                 continue
-            self._wake.wait(pause)
+            if self._wake.wait(pause):
+                self._wake.clear()
             if not self._stopped:
                 self._turn()
 
@@ -131,23 +131,36 @@ class Committer:
     def _commit(self, *, patient: bool) -> None:
         with self._committing:
             self._last = time.monotonic()
-            waiting = list(self._opened.writers.values())
-            while waiting:
-                waiting = [writer for writer in waiting if self._take(writer, patient)]
+            for writer in list(self._opened.writers.values()):
+                batch = writer.next_batch()
+                if batch.whole and batch.start == writer.taken:
+                    self._store_batch(writer, batch)
+                else:
+                    self._read_back(writer, batch.end, patient)
             self._opened.told.discard("commit")
 
-    def _take(self, writer: Writer, patient: bool) -> bool:
-        """Commit a slice of a writer's journal; True if there may be more."""
-        generation, start = writer.taken
-        buffer = writer.read_journal(generation, start, _SLICE)
-        gathered = Gathered(writer.id, writer.fields, generation)
-        gathered.take(_in_turns(journal.entries(memoryview(buffer), start), patient))
-        if gathered.read_to:
-            taken = (generation, gathered.read_to)
-            self._opened.records.write(lambda txn: take_in(txn, writer.run, gathered, taken, writer.about))
-            writer.taken = taken
-            return writer.has_more
-        return writer.next_journal(generation)
+    def _store_batch(self, writer: Writer, batch: Batch) -> None:
+        if batch.end == writer.taken:
+            return
+        gathered = Gathered(writer.id, writer.fields)
+        gathered.take_batch(batch)
+        self._store(writer, gathered, batch.end)
+
+    def _read_back(self, writer: Writer, until: Position, patient: bool) -> None:
+        """Commit a writer's journal as far as it has come now; what is appended meanwhile waits for the next time."""
+        while writer.taken < until:
+            generation, start = writer.taken
+            buffer = writer.read_journal(generation, start, _SLICE)
+            gathered = Gathered(writer.id, writer.fields, generation)
+            gathered.take(buffer, start, _give_turn if patient else None)
+            if gathered.read_to:
+                self._store(writer, gathered, (generation, gathered.read_to))
+            elif not writer.next_journal(generation):
+                return
+
+    def _store(self, writer: Writer, gathered: Gathered, taken: Position) -> None:
+        self._opened.records.write(lambda txn: take_in(txn, writer.run, gathered, taken, writer.about))
+        writer.taken = taken
 
 
 def take_in(
@@ -169,14 +182,9 @@ def take_in(
         txn.put(schema.run_writer_key(b"v", run, gathered.writer), b"")
 
 
-def _in_turns(
-    found: Iterator[journal.Entry | tuple[int, int]], patient: bool
-) -> Iterator[journal.Entry | tuple[int, int]]:
-    """The same entries; a patient reader gives the other threads a turn now and then, so that none waits long."""
-    for count, one in enumerate(found):
-        if patient and count % _ENTRIES_PER_TURN == _ENTRIES_PER_TURN - 1:
-            time.sleep(_TURN)
-        yield one
+def _give_turn() -> None:
+    """Give the other threads a turn, so that none waits long for what this one is at."""
+    time.sleep(_TURN)
 
 
 def warn(sentence: str) -> None:
@@ -192,7 +200,7 @@ def read_from(fd: int, start: int, most: int) -> bytes:
     buffer = os.pread(fd, most, start)
     if len(buffer) < most:
         return buffer
-    while next(journal.entries(memoryview(buffer)), None) is None:
+    while journal.entry_at(buffer, 0) is None and journal.next_whole(buffer, 0) < 0:
         longer = os.pread(fd, 2 * len(buffer), start)
         if len(longer) == len(buffer):
             break

@@ -2,103 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 import msgpack
 
 from . import journal
-from .journal import Entry
+from .batch import FORWARD, Batch, Line
+from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
 from .schema import OPEN, OWN
+
+_NOTHING = b"\xc0"
+_SHORT = 4096
 
 
 class Row:
     """What is known of one forward from some stretch of a journal.
 
     `started` says that the stretch holds its first entry; `ended` that it holds its last. A row that did neither is
-    facts said after a forward whose row is stored, or a further part of one that was open then.
+    facts said after a forward whose row is stored, or a further part of one that was open then. `crc` is that of
+    its facts, end to end, and `at` the place of its first entry among all that its writer wrote.
+
+    The defaults stand on the class because tens of thousands of rows are made a second.
     """
 
-    __slots__ = (
-        "at",
-        "bodies",
-        "ended",
-        "forward",
-        "inside",
-        "nodes",
-        "started",
-        "state",
-        "texts",
-        "took_us",
-        "when",
-        "writer",
-    )
+    state = OPEN
+    nodes = 0
+    took_us = NO_TIME
+    started = False
+    ended = False
 
-    def __init__(self, forward: int, writer: int, at: int) -> None:
+    def __init__(self, forward: int, at: int, when: int, body: bytes, summary: bytes) -> None:
         self.forward = forward
-        self.writer = writer
         self.at = at
-        self.state = OPEN
-        self.nodes = 0
-        self.took_us = journal.NO_TIME
-        self.when = 0
-        self.texts: dict[str, str] = {}
-        self.bodies: list[bytes] = []
-        self.inside: list[str] = []
-        self.started = False
-        self.ended = False
+        self.when = when
+        self.summary = summary
+        self.crc = crc32(body)
+        self._body = body
+        self._rest: list[bytes] | None = None
 
     @property
     def body(self) -> bytes:
         """Its packed facts, in the order they were told."""
-        return self.bodies[0] if len(self.bodies) == 1 else b"".join(self.bodies)
+        return self._body if self._rest is None else b"".join((self._body, *self._rest))
+
+    def add(self, body: bytes, summary: bytes) -> None:
+        """More facts of the same forward."""
+        self.crc = crc32(body, self.crc)
+        if len(self._body) < _SHORT:
+            self._body += body
+        else:
+            self._rest = self._rest or []
+            self._rest.append(body)
+        if summary:
+            self.summary = _merged(self.summary, summary) if self.summary else summary
+
+    def texts(self, fields: Sequence[str]) -> dict[str, str]:
+        """The summarised fields that were said."""
+        values = msgpack.unpackb(self.summary) if self.summary else ()
+        return {field: text for field, text in zip(fields, values, strict=False) if text is not None}
+
+    def inside(self, fields: Sequence[str]) -> list[str]:
+        """The nodes it was in when it was last written down, if it went on then."""
+        values = msgpack.unpackb(self.summary) if self.summary else ()
+        return list(values[len(fields)]) if len(values) > len(fields) else []
+
+
+def _merged(first: bytes, second: bytes) -> bytes:
+    old, new = msgpack.unpackb(first), msgpack.unpackb(second)
+    count = max(len(old), len(new))
+    pairs = zip(old + [None] * (count - len(old)), new + [None] * (count - len(new)), strict=True)
+    merged: bytes = msgpack.packb([text if text is not None else before for before, text in pairs])
+    return merged
+
+
+def summaries(rows: Sequence[Row]) -> list[list[Any] | None]:
+    """The unpacked summary of each row, or None: one pass over all of them."""
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker.feed(b"".join([row.summary or _NOTHING for row in rows]))
+    return list(unpacker)
 
 
 class Gathered:
-    """The rows of a stretch of one writer's journal, by forward, and what it says about its run."""
+    """The rows of a stretch of one writer's journal, by forward, and what it says about its run.
+
+    `base` is where the stretch begins in its file, `read_to` where its last whole entry ends, 0 if there is none.
+    """
 
     def __init__(self, writer: int, fields: Sequence[str], generation: int = 0) -> None:
         self.writer = writer
         self.fields = fields
-        self._position = generation << 40
         self.rows: dict[int, Row] = {}
+        self.lines: list[Line] = []
         self.about: dict[str, Any] = {}
         self.damaged: list[tuple[int, int]] = []
         self.read_to = 0
+        self._position = generation << 40
 
-    def take(self, found: Iterable[Entry | tuple[int, int]]) -> Gathered:
-        """Take in the entries that follow, in their order."""
-        for one in found:
-            if not isinstance(one, Entry):
-                self.damaged.append(one)
+    def take(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> Gathered:
+        """Take in the entries that follow, in their order; `turn` is called every few dozen of them."""
+        rows, unpack, at, end = self.rows, journal.ENTRY.unpack_from, 0, len(buffer)
+        position = self._position + base
+        while at + ENTRY_HEAD <= end:
+            size, crc, kind, state, summed, nodes, forward, when, took = unpack(buffer, at)
+            begin = at
+            at += UNSIZED + size
+            if at > end or crc32(buffer[begin + UNSIZED : at]) != crc or kind > ABOUT or kind < RECORD:
+                at = journal.next_whole(buffer, begin)
+                if at < 0:
+                    break
+                self.damaged.append((base + begin, at - begin))
                 continue
-            self.read_to = one.at + journal.ENTRY_HEAD + len(one.summary) + len(one.body)
-            if one.kind == journal.ABOUT:
-                self.about.update(msgpack.unpackb(one.body))
+            middle = begin + ENTRY_HEAD + summed
+            body = buffer[middle:at]
+            summary = buffer[begin + ENTRY_HEAD : middle] if summed else b""
+            self.read_to = base + at
+            row = rows.get(forward)
+            if kind == ABOUT:
+                self.about.update(msgpack.unpackb(body))
+                continue
+            if row is not None:
+                row.add(body, summary)
             else:
-                self._row(one)
+                row = rows[forward] = Row(forward, position + begin, when, body, summary)
+                if kind == RECORD or state == OPEN:
+                    row.started = True
+            if kind != LATE:
+                row.nodes += nodes
+                row.when = when
+                if kind != PART:
+                    row.ended, row.state, row.took_us = True, state, took
+            if turn is not None and not forward & 31:
+                turn()
         return self
 
-    def _row(self, one: Entry) -> None:
-        row = self.rows.get(one.forward)
-        if row is None:
-            row = self.rows[one.forward] = Row(one.forward, self.writer, self._position | one.at)
-        row.bodies.append(one.body)
-        if one.summary:
-            self._summary(row, msgpack.unpackb(one.summary))
-        if one.kind == journal.LATE:
-            if not row.when or one.forward == OWN:
-                row.when = one.when
-            return
-        row.when = one.when
-        row.nodes += one.nodes
-        row.started |= one.kind == journal.RECORD or one.state == OPEN
-        if one.kind != journal.PART:
-            row.ended, row.state, row.took_us, row.inside = True, one.state, one.took_us, []
+    def take_batch(self, batch: Batch) -> None:
+        """Take in what a writer still has in memory, instead of a stretch of its journal."""
+        self.lines = batch.lines
+        for forward, at, when, body, summary in batch.late:
+            if forward in self.rows:
+                self.rows[forward].add(body, summary)
+            else:
+                self.rows[forward] = Row(forward, at, when, body, summary)
 
-    def _summary(self, row: Row, summary: list[Any]) -> None:
-        for field, text in zip(self.fields, summary, strict=False):
-            if text is not None:
-                row.texts[field] = text
-        if len(summary) > len(self.fields):
-            row.inside = summary[len(self.fields)]
+    def complete(self) -> list[Line]:
+        """The rows that are wholly in this stretch, by number, as lines."""
+        rows = [row for row in self.rows.values() if row.started and row.ended and row.forward != OWN]
+        found = [
+            [row.forward, row.state, row.nodes, row.took_us, row.when, texts and texts[: len(self.fields)], row.body]
+            for row, texts in zip(rows, summaries(rows), strict=True)
+        ]
+        return sorted(found + self.lines, key=itemgetter(FORWARD))

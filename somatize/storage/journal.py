@@ -6,16 +6,15 @@ said after its forward, or something about the run. What a column needs stands i
 who copies entries into the store has to unpack the facts.
 
 A process that is killed leaves at most one torn entry, at the end; a power cut may leave any pages old or zero.
-`entries` gives what is whole, up to the first place where nothing whole follows.
+What is whole is read (`Gathered.take`), up to the first place where nothing whole follows.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
@@ -26,28 +25,15 @@ RECORD, PART, END, LATE, ABOUT = 1, 2, 3, 4, 5
 _MAGIC = b"somatize journal 1\n"
 _START = struct.Struct("<II")
 # size of what follows, its checksum; kind, state, bytes of summary, nodes, forward, when, took
-_ENTRY = struct.Struct("<IIBBxxIIQQQ")
+ENTRY = struct.Struct("<IIBBxxIIQQQ")
 _REST = struct.Struct("<BBxxIIQQQ")
-ENTRY_HEAD = _ENTRY.size
-_UNSIZED = 8
+ENTRY_HEAD = ENTRY.size
+UNSIZED = 8
+"""The bytes of an entry that its size does not count."""
 _TRIED_AFTER_DAMAGE = 1 << 16
 
 NO_TIME = 2**64 - 1
 """Stands for a duration that is not known."""
-
-
-class Entry(NamedTuple):
-    """One entry, as it was read. `summary` and `body` are packed; `at` is where it begins in its journal."""
-
-    kind: int
-    state: int
-    nodes: int
-    forward: int
-    when: int
-    took_us: int
-    summary: bytes
-    body: bytes
-    at: int
 
 
 def header(about: dict[str, Any]) -> bytes:
@@ -74,84 +60,37 @@ def is_journal(start: Buffer) -> bool:
     return bytes(start[:known]) == _MAGIC[:known] or not bytes(start).strip(b"\0")
 
 
-def entry(
-    kind: int,
-    forward: int,
-    when: int,
-    body: bytes,
-    state: int = 0,
-    nodes: int = 0,
-    took_us: int = NO_TIME,
-    summary: bytes = b"",
-) -> bytes:
-    """One entry, ready to be appended with a single `write`."""
-    rest = b"".join((_REST.pack(kind, state, len(summary), nodes, forward, when, took_us), summary, body))
+def entry(kind: int, forward: int, when: int, said: tuple[int, int, int, bytes, bytes]) -> bytes:
+    """One entry, ready to be appended with a single `write`.
+
+    `said` is the forward's state, how many nodes had their turn, how long it took, and packed, the summary of the
+    facts and the facts.
+    """
+    state, nodes, took_us, summary, body = said
+    rest = _REST.pack(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
     return _START.pack(len(rest), zlib.crc32(rest)) + rest
 
 
-def entries(buffer: memoryview, base: int = 0) -> Iterator[Entry | tuple[int, int]]:
-    """The whole entries of a stretch of a journal; `base` is where the stretch begins in its file.
-
-    A damaged entry with a whole one behind it comes as the pair of its place and length.
-    """
-    at, end = 0, len(buffer)
-    unpack, crc32 = _ENTRY.unpack_from, zlib.crc32
-    least = ENTRY_HEAD - _UNSIZED
-    while at + ENTRY_HEAD <= end:
-        size, crc, kind, state, summary, nodes, forward, when, took = unpack(buffer, at)
-        rest = at + _UNSIZED
-        after = rest + size
-        if size < least or after > end or crc32(buffer[rest:after]) != crc:
-            following = _next_whole(buffer, at)
-            if following < 0:
-                return
-            yield base + at, following - at
-            at = following
-            continue
-        middle = at + ENTRY_HEAD + summary
-        yield Entry(
-            kind,
-            state,
-            nodes,
-            forward,
-            when,
-            took,
-            bytes(buffer[at + ENTRY_HEAD : middle]),
-            bytes(buffer[middle:after]),
-            base + at,
-        )
-        at = after
+def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
+    """The head of the whole entry that begins there: `ENTRY`'s fields; None if there is none."""
+    if at + ENTRY_HEAD > len(buffer):
+        return None
+    head = ENTRY.unpack_from(buffer, at)
+    after = at + UNSIZED + head[0]
+    if not RECORD <= head[2] <= ABOUT or head[0] < ENTRY_HEAD - UNSIZED or after > len(buffer):
+        return None
+    return head if zlib.crc32(buffer[at + UNSIZED : after]) == head[1] else None
 
 
-def whole_length(buffer: memoryview) -> int:
-    """How many bytes from the start of a stretch are entries, up to the end of the last whole one."""
-    last = 0
-    for found in entries(buffer):
-        if isinstance(found, Entry):
-            last = found.at + ENTRY_HEAD + len(found.summary) + len(found.body)
-    return last
-
-
-def _next_whole(buffer: memoryview, at: int) -> int:
-    """Where the next whole entry begins after a damaged one, or -1."""
-    end = len(buffer)
-    claimed = at + _UNSIZED + int(_ENTRY.unpack_from(buffer, at)[0])
-    if _is_whole(buffer, claimed):
+def next_whole(buffer: bytes, at: int) -> int:
+    """Where the next whole entry begins after a damaged one, or -1 if nothing whole follows nearby."""
+    claimed = at + UNSIZED + int(ENTRY.unpack_from(buffer, at)[0]) if at + ENTRY_HEAD <= len(buffer) else at
+    if claimed > at and entry_at(buffer, claimed) is not None:
         return claimed
-    for place in range(at + 1, min(end - ENTRY_HEAD, at + _TRIED_AFTER_DAMAGE) + 1):
-        if _is_whole(buffer, place):
+    for place in range(at + 1, min(len(buffer) - ENTRY_HEAD, at + _TRIED_AFTER_DAMAGE) + 1):
+        if RECORD <= buffer[place + UNSIZED] <= ABOUT and entry_at(buffer, place) is not None:
             return place
     return -1
-
-
-def _is_whole(buffer: memoryview, at: int) -> bool:
-    if at + ENTRY_HEAD > len(buffer):
-        return False
-    size, crc, kind = _ENTRY.unpack_from(buffer, at)[:3]
-    after = at + _UNSIZED + size
-    if not RECORD <= kind <= ABOUT or size < ENTRY_HEAD - _UNSIZED or after > len(buffer):
-        return False
-    return zlib.crc32(buffer[at + _UNSIZED : after]) == int(crc)
 
 
 def file_name(writer: int, generation: int) -> str:

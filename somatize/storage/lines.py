@@ -75,27 +75,21 @@ class RunLines:
 
     def _take_tails(self) -> None:
         for tail in self.view.tails_of(self.run):
-            fields = frozenset(tail.gathered.fields)
+            order = tail.gathered.fields
+            fields = frozenset(order)
             for row in tail.gathered.rows.values():
                 self._bodies.setdefault(row.forward, []).append(row.body)
                 if row.forward == OWN:
                     continue
                 before = self.lines.get(row.forward)
                 if before is None and not row.started:
-                    self.late.setdefault(row.forward, {}).update(row.texts)
+                    self.late.setdefault(row.forward, {}).update(row.texts(order))
                     continue
                 self._fields[row.forward] = fields
                 took = -1 if row.took_us == NO_TIME else row.took_us
-                line = Line(row.forward, row.state, row.nodes, took, row.when, row.writer, row.texts, row.inside)
-                if before is not None:
-                    line = line._replace(nodes=before.nodes + row.nodes, texts={**before.texts, **row.texts})
-                    if not row.ended and not row.started and not row.nodes and not row.inside:
-                        line = line._replace(inside=before.inside, when=before.when)
-                    if row.state == LOST:
-                        line = line._replace(inside=before.inside)
-                    if before.state != OPEN and not row.ended:
-                        line = line._replace(state=before.state, took_us=before.took_us, when=before.when)
-                self.lines[row.forward] = line
+                said, inside = row.texts(order), row.inside(order) if row.state in (OPEN, LOST) else []
+                line = Line(row.forward, row.state, row.nodes, took, row.when, tail.gathered.writer, said, inside)
+                self.lines[row.forward] = line if before is None else _continued(before, line, ended=row.ended)
 
     def _settle(self) -> None:
         for forward, line in self.lines.items():
@@ -228,6 +222,15 @@ class RunLines:
             if not key.startswith(prefix) or schema.forward_of(key) > last:
                 return
             yield key, value
+
+
+def _continued(before: Line, more: Line, *, ended: bool) -> Line:
+    """A line that was known, and what a later stretch says of the same forward."""
+    line = before._replace(nodes=before.nodes + more.nodes, texts={**before.texts, **more.texts})
+    if ended:
+        inside = before.inside if more.state == LOST else []
+        return line._replace(state=more.state, took_us=more.took_us, when=more.when, inside=inside)
+    return line._replace(inside=more.inside or before.inside)
 
 
 def record_name(run: str, forward: int) -> str:

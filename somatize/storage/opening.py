@@ -147,12 +147,8 @@ def _highest_in(path: Path, run: int) -> int:
     found = journal.read_header(content)
     if found is None or found[0]["run"] != run:
         return -1
-    numbers = [
-        one.forward
-        for one in journal.entries(memoryview(content)[found[1] :])
-        if isinstance(one, journal.Entry) and one.forward != schema.OWN
-    ]
-    return max(numbers, default=-1)
+    gathered = Gathered(0, ()).take(content[found[1] :], 0)
+    return max((forward for forward in gathered.rows if forward != schema.OWN), default=-1)
 
 
 def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
@@ -229,7 +225,7 @@ def _take_in_rest(
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = Gathered(writer, about["fields"], generation)
-        gathered.take(journal.entries(memoryview(read_from(fd, at, _SLICE)), at))
+        gathered.take(read_from(fd, at, _SLICE), at)
         tell_damage(path, gathered)
         at = gathered.read_to or at
         closed = last_one and not gathered.read_to

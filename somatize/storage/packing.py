@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgpack
 
 from somatize.facts import Fact, said
 
+Texts = list[str | None] | None
+"""The text of each summarised field, None where it was not said; None altogether where none was."""
 COUNTED = frozenset({"ran", "recalled", "failed"})
 """The kinds that count as a node having its turn."""
 WHOLE_UP_TO = 256 << 10
@@ -25,41 +27,55 @@ class Packer:
     """Packs facts, and picks out the summarised fields. Not for two threads at once."""
 
     def __init__(self, fields: Sequence[str]) -> None:
-        self._packer = msgpack.Packer()
+        self._pack: Callable[[Any], bytes] = msgpack.Packer().pack
         self._count = len(fields)
         self._wanted: dict[str, list[tuple[int, str]]] = {}
         for index, path in enumerate(fields):
             kind, _, field = path.rpartition(".")
             self._wanted.setdefault(kind, []).append((index, field))
+        parts = {kind: (int(kind in COUNTED), self._wanted.get(kind, [])) for kind in {*COUNTED, *self._wanted}}
+        self._part_of: Callable[[Any], tuple[int, list[tuple[int, str]]] | None] = parts.get
 
-    def pack(self, facts: list[Fact], inside: list[str] | None = None) -> tuple[bytes, int, bytes]:
-        """The packed facts, how many nodes had their turn in them, and the packed summary."""
+    def pack(self, facts: list[Fact]) -> tuple[bytes, int, Texts]:
+        """The packed facts, how many nodes had their turn in them, and the text said last of each summarised field."""
         nodes = 0
-        wanted = self._wanted
-        texts: list[Any] | None = None
+        texts: Texts = None
+        part_of = self._part_of
         for fact in facts:
-            kind = fact.get("fact")
-            if kind in COUNTED:
-                nodes += 1
-            if kind in wanted:
-                for index, field in wanted[kind]:
-                    if field in fact:
-                        texts = texts or [None] * self._count
-                        texts[index] = fact[field]
+            part = part_of(fact.get("fact"))
+            if part is None:
+                continue
+            counts, fields = part
+            nodes += counts
+            for index, field in fields:
+                if field in fact:
+                    texts = texts or [None] * self._count
+                    texts[index] = fact[field]
+        return self._packed(facts), nodes, texts
+
+    def pack_one(self, fact: Fact) -> tuple[bytes, Texts]:
+        """One packed fact, and its summarised fields."""
+        if fact["fact"] in self._wanted:
+            body, _, texts = self.pack([fact])
+            return body, texts
+        return self._packed([fact]), None
+
+    def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:
+        """The packed summary of an entry: the texts, and the nodes a forward is in that goes on."""
         if inside is not None:
-            texts = [*(texts or [None] * self._count), inside]
-        return self._packed(facts), nodes, self._packer.pack(texts) if texts is not None else b""
+            return self._pack([*(texts or [None] * self._count), inside])
+        return self._pack(texts) if texts is not None else b""
 
     def _packed(self, facts: list[Fact]) -> bytes:
         count = len(facts)
         try:
-            packed: bytes = self._packer.pack(facts)
+            packed = self._pack(facts)
         except (TypeError, ValueError, OverflowError):
             facts = [said(fact) for fact in facts]
             packed = msgpack.packb(facts)
         if len(packed) > _LOOK_CLOSER:
             packed = msgpack.packb([shortened(fact) for fact in facts])
-            self._packer = msgpack.Packer()  # it keeps the largest buffer it ever needed
+            self._pack = msgpack.Packer().pack  # it keeps the largest buffer it ever needed
         return packed[1 if count < 16 else 3 if count < 65536 else 5 :]
 
 

@@ -98,7 +98,7 @@ class View:
                 at = info.offset
         gathered = Gathered(file.writer, about["fields"], file.generation)
         rest = _rest(file.fd, at)
-        gathered.take(journal.entries(memoryview(rest), at))
+        gathered.take(rest, at)
         tell_damage(file.path, gathered)
         return Tail(about["run"], about, gathered)
 

@@ -10,14 +10,18 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from os import write
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import RecordLost
+from somatize.errors import RecorderClosed, RecordLost
 
 from . import journal, locks, packing
+from .batch import Batch, Line, Position
 from .committer import read_from, take_in, warn
 from .gather import Gathered
+from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD, entry
 from .opened import Opened, release
 from .schema import LOST, OPEN, OWN
 
@@ -28,22 +32,39 @@ ROTATE = 32 << 20
 """Bytes after which a journal is followed by the next."""
 MOST_BACKLOG = 16 << 20
 """Bytes of records kept in memory while the disk does not take them."""
-SPILL = 4096
-"""Facts of one forward held in memory before they are written as a part."""
+
+
+Said = tuple[int, int, int, bytes, bytes]
+"""What an entry says: state, nodes, took, and packed its summary and its facts."""
+_ENTRY_IN_MEMORY = 400
 
 
 class Pending:
-    """A forward as its writer knows it: what is not written down yet, and its number once something is."""
+    """A forward as its writer knows it: what is not written down yet, and its number once something is.
 
-    __slots__ = ("entered", "facts", "number", "opened", "over", "parted")
+    `tell` takes a fact of it. The defaults stand on the class because forwards are begun tens of thousands of times
+    a second.
+    """
 
-    def __init__(self) -> None:
+    number: int | None = None
+    over = False
+    """Whether its last fact was told."""
+    parted = False
+    """Whether a part of it was written down while it went on."""
+    batch: Batch | None = None
+    line: Line
+    """Its record, in the batch it was written in."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
         self.facts: list[Fact] = []
         self.entered: list[str] = []
-        self.number: int | None = None
-        self.opened = time.monotonic()
-        self.over = False
-        self.parted = False
+        self.since = time.monotonic()
+        """When it was last written down, or opened."""
+        self.tell: Callable[[Fact], object] = self.facts.append
+        writer.pending[id(self)] = self
+        if writer.committer.idle:
+            writer.committer.begin()
 
 
 class Writer:
@@ -61,15 +82,17 @@ class Writer:
         self.gate = opened.gate(run)
         self.committer = opened.committer
         self.packer = packing.Packer(self.fields)
-        self.backlog: deque[tuple[Pending | None, int, bytes, dict[str, Any]]] = deque()
+        self.backlog: deque[tuple[Pending | None, int, int, Said]] = deque()
         self.dropped = 0
         self.closings = 0
         self.last_closed: Any = None
         self.retired = False
-        self.taken = (0, 0)
+        self.taken: Position = (0, 0)
+        self.batch = Batch(self.taken)
         self._backlog_bytes = 0
         self._closed = False
-        self._pending: dict[int, Pending] = {}
+        self.pending: dict[int, Pending] = {}
+        """The forwards that go on, by identity."""
         self._files: dict[int, int] = {}
         self._generation = -1
         self._fd = -1
@@ -81,6 +104,11 @@ class Writer:
     def has_more(self) -> bool:
         """Whether something was appended that is not committed."""
         return self.taken != (self._generation, self._size)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Up to where the journal was appended to: its generation, and bytes of that."""
+        return self._generation, self._size
 
     def start_journal(self) -> None:
         """Begin the next generation of the journal; raises OSError."""
@@ -96,47 +124,100 @@ class Writer:
             raise
         if self._generation < 0:
             self.taken = (generation, len(start))
+            self.batch = Batch(self.taken)
+        else:
+            self.batch.give_up()
         self._files[generation] = fd
         self._generation, self._fd, self._size = generation, fd, len(start)
 
     # -- saying
 
-    def opens(self, pending: Pending) -> None:
-        """A forward begins."""
-        self._pending[id(pending)] = pending
-        if self.committer.idle:
-            self.committer.begin()
+    # `ends` and `says` are what a recorded forward costs; they are written out, where calls would read better.
 
     def ends(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
-        with self.gate.lock:
+        gate = self.gate
+        with gate.lock:
             pending.over = True
-            self._pending.pop(id(pending), None)
-            facts, pending.facts, pending.entered = pending.facts, [], []
-            body, nodes, summary = self.packer.pack(facts)
-            kind = journal.END if pending.parted else journal.RECORD
-            self._say(pending, kind, body, state=state, nodes=nodes, took_us=took_us, summary=summary)
+            self.pending.pop(id(pending), None)
+            body, nodes, texts = self.packer.pack(pending.facts)
+            summary = b"" if texts is None else self.packer.summary(texts)
+            said = (state, nodes, took_us, summary, body)
+            if pending.parted or self.backlog or self._closed:
+                self._say(pending, END if pending.parted else RECORD, said)
+            else:
+                when = time_ns() // 1000
+                number = gate.take()
+                try:
+                    data = entry(RECORD, number, when, said)
+                    if self._size > ROTATE or write(self._fd, data) != len(data):
+                        self._write_with_care(data)
+                    else:
+                        self._size += len(data)
+                    pending.number = number
+                    pending.batch = self.batch
+                    pending.line = line = [number, state, nodes, took_us, when, texts, body]
+                    self.batch.lines.append(line)
+                except OSError as error:
+                    gate.give_back(number)
+                    self._refused(error, pending, RECORD, said)
+                finally:
+                    gate.leave()
+            pending.facts.clear()
         if self.committer.idle:
             self.committer.begin()
 
-    def says(self, pending: Pending | None, fact: Fact) -> None:
-        """Write a fact said after its forward, or one of the run's own."""
+    def says(self, pending: Pending, fact: Fact) -> None:
+        """Write a fact said after its forward."""
         with self.gate.lock:
-            body, _, summary = self.packer.pack([fact])
-            self._say(pending, journal.LATE, body, summary=summary)
+            body, texts = self.packer.pack_one(fact)
+            summary = b"" if texts is None else self.packer.summary(texts)
+            said = (0, 0, NO_TIME, summary, body)
+            batch, number = self.batch, pending.number
+            if number is None or self.backlog or self._closed:
+                self._say(pending, LATE, said)
+            else:
+                when, at = time_ns() // 1000, self._size
+                try:
+                    data = entry(LATE, number, when, said)
+                    if at > ROTATE or write(self._fd, data) != len(data):
+                        self._write_with_care(data)
+                    else:
+                        self._size += len(data)
+                    if pending.batch is batch:
+                        batch.add_late(pending.line, texts, body)
+                    else:
+                        batch.late.append((number, self._generation << 40 | at, when, body, summary))
+                except OSError as error:
+                    self._refused(error, pending, LATE, said)
+        if self.committer.idle:
+            self.committer.begin()
+
+    def says_of_run(self, fact: Fact) -> None:
+        """Write one of the run's own facts."""
+        with self.gate.lock:
+            body, _ = self.packer.pack_one(fact)
+            self._say(None, LATE, (0, 0, NO_TIME, b"", body))
         if self.committer.idle:
             self.committer.begin()
 
     def tells(self, about: bytes) -> None:
         """Write something about the run: a packed map."""
         with self.gate.lock:
-            self._say(None, journal.ABOUT, about)
+            self._say(None, ABOUT, (0, 0, NO_TIME, b"", about))
         if self.committer.idle:
             self.committer.begin()
 
+    def next_batch(self) -> Batch:
+        """What was written since the last call; what follows goes to a new one."""
+        with self.gate.lock:
+            batch, self.batch = self.batch, Batch(self.position)
+            batch.end = self.position
+            return batch
+
     def forgets(self, pending: Pending) -> None:
         """A forward that never told anything leaves nothing."""
-        self._pending.pop(id(pending), None)
+        self.pending.pop(id(pending), None)
         pending.over = True
 
     def write_part(self, pending: Pending, *, spilled: bool = False) -> None:
@@ -149,88 +230,95 @@ class Writer:
             done = {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED}
             known = len(pending.entered)
             pending.entered[:known] = [node for node in pending.entered[:known] if node not in done]
-            body, nodes, summary = self.packer.pack(facts, inside=pending.entered)
-            if (
-                self._say(pending, journal.PART, body, state=OPEN, nodes=nodes, summary=summary, keep=spilled)
-                or spilled
-            ):
+            body, nodes, texts = self.packer.pack(facts)
+            summary = self.packer.summary(texts, inside=pending.entered)
+            if self._say(pending, PART, (OPEN, nodes, NO_TIME, summary, body), keep=spilled) or spilled:
                 del pending.facts[:count]
                 pending.parted = True
-            pending.opened = time.monotonic()
+            pending.since = time.monotonic()
 
     def write_parts(self, older_than: float) -> None:
         """Write down the forwards that have gone on for so long since they were last written down."""
         now = time.monotonic()
-        for pending in list(self._pending.values()):
-            if now - pending.opened >= older_than:
+        for pending in list(self.pending.values()):
+            if now - pending.since >= older_than:
                 self.write_part(pending)
 
     def next_part(self) -> float | None:
         """Since when the forward waits that has waited longest to be written down."""
         try:
-            return min((pending.opened for pending in list(self._pending.values())), default=None)
+            return min((pending.since for pending in list(self.pending.values())), default=None)
         except RuntimeError:  # changed in between; look again at once
             return time.monotonic()
 
-    def _say(self, pending: Pending | None, kind: int, body: bytes, *, keep: bool = True, **head: Any) -> bool:
+    def _say(self, pending: Pending | None, kind: int, said: Said, keep: bool = True) -> bool:
+        """Append an entry, or keep it in memory; True if it is in the journal. Call it with the lock held."""
         if self._closed:
-            raise RecordLost(f"the recorder of run {self.name!r} is closed")
+            raise RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
+        self.batch.give_up()
         if not self.backlog:
             try:
-                self._append(pending, kind, time.time_ns() // 1000, body, head)
+                self._append(pending, kind, time_ns() // 1000, said)
                 return True
             except OSError as error:
                 self._tell_once(error)
         if keep:
-            self._keep(pending, kind, body, head)
+            self._keep(pending, kind, said)
         return False
 
-    def _append(self, pending: Pending | None, kind: int, when: int, body: bytes, head: dict[str, Any]) -> None:
-        if pending is None or pending.number is not None:
-            number = OWN if pending is None else pending.number
-            self._write(journal.entry(kind, number, when, body, **head))  # type: ignore[arg-type]
+    def _refused(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
+        self.batch.give_up()
+        self._tell_once(error)
+        self._keep(pending, kind, said)
+
+    def _append(self, pending: Pending | None, kind: int, when: int, said: Said) -> None:
+        known = OWN if pending is None else pending.number
+        if known is not None:
+            self._write_with_care(entry(kind, known, when, said))
             return
         gate = self.gate
         number = gate.take()
         try:
-            self._write(journal.entry(kind, number, when, body, **head))
-            pending.number = number
+            self._write_with_care(entry(kind, number, when, said))
+            pending.number = number  # type: ignore[union-attr]
         except OSError:
             gate.give_back(number)
             raise
         finally:
             gate.leave()
 
-    def _write(self, data: bytes) -> None:
+    def _write_with_care(self, data: bytes) -> None:
+        """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
+        if self._fd >= 0 and os.fstat(self._fd).st_size > self._size:
+            self.batch.give_up()  # a write that stopped half way, made good below
+            os.ftruncate(self._fd, self._size)
         if self._size > ROTATE or self._fd < 0:
             self.start_journal()
-        if os.write(self._fd, data) != len(data):
-            _write_rest(self._fd, data, self._size)
+        _write_whole(self._fd, data, self._size)
         self._size += len(data)
 
     # -- when the disk does not take it
 
-    def _keep(self, pending: Pending | None, kind: int, body: bytes, head: dict[str, Any]) -> None:
-        size = len(body) + 400
+    def _keep(self, pending: Pending | None, kind: int, said: Said) -> None:
+        size = len(said[4]) + _ENTRY_IN_MEMORY
         if self._backlog_bytes + size > MOST_BACKLOG:
             self.dropped += 1
             return
         self._backlog_bytes += size
-        head["when"] = time.time_ns() // 1000
-        self.backlog.append((pending, kind, body, head))
+        self.backlog.append((pending, kind, time_ns() // 1000, said))
 
     def drain(self) -> None:
         """Write what was kept in memory, as far as there is room."""
         with self.gate.lock:
             while self.backlog:
-                pending, kind, body, head = self.backlog[0]
-                rest = {name: value for name, value in head.items() if name != "when"}
+                self.batch.give_up()
+                pending, kind, when, said = self.backlog[0]
                 try:
-                    self._append(pending, kind, head["when"], body, rest)
+                    self._append(pending, kind, when, said)
                 except OSError:
                     return
                 self.backlog.popleft()
-                self._backlog_bytes -= len(body) + 400
+                self._backlog_bytes -= len(said[4]) + _ENTRY_IN_MEMORY
                 if not self.backlog:
                     self.opened.told.discard("journal")
 
@@ -278,7 +366,7 @@ class Writer:
             if self._closed:
                 return
             self.drain()
-            for pending in list(self._pending.values()):
+            for pending in list(self.pending.values()):
                 self._left_open(pending)
             self._closed = True
         problem: OSError | None = None
@@ -295,7 +383,7 @@ class Writer:
         self.write_part(pending)
         pending.over = True
         if pending.number is not None and not self.backlog:
-            self._say(pending, journal.END, b"", state=LOST, keep=False)
+            self._say(pending, END, (LOST, 0, NO_TIME, b"", b""), keep=False)
 
     def _end(self) -> None:
         """Say in the store that this writer is through, then take its journal away."""
@@ -343,16 +431,12 @@ class Writer:
 
 
 def _write_whole(fd: int, data: bytes, at: int) -> None:
-    if os.write(fd, data) != len(data):
-        _write_rest(fd, data, at)
-
-
-def _write_rest(fd: int, data: bytes, at: int) -> None:
-    """Finish a write that stopped half way, or leave the file as it was before it and raise OSError."""
+    """Append to a file of `at` bytes; if that stops half way, leave it as it was and raise OSError."""
+    done = 0
     try:
-        done = os.fstat(fd).st_size - at
         while done < len(data):
-            done += os.write(fd, data[done:])
+            done += write(fd, data[done:])
     except OSError:
-        os.ftruncate(fd, at)
+        if done:
+            os.ftruncate(fd, at)
         raise
