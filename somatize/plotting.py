@@ -37,6 +37,11 @@ def widget(data: Traces, layout: Mapping[str, Any]) -> go.FigureWidget:
     return graph_objects.FigureWidget(data=list(data), layout=dict(layout))
 
 
+def require() -> None:
+    """Raises `ExtraMissing` where plotly is not installed: before a million forwards are read, not after."""
+    _plotly()
+
+
 def installed() -> bool:
     """Whether plotly is there, without importing it."""
     from importlib.util import find_spec

@@ -102,6 +102,51 @@ def axis(theme: Theme, **more: Any) -> dict[str, Any]:
     }
 
 
+def title(theme: Theme, words: str, notes: Sequence[str]) -> dict[str, Any]:
+    """A figure's title at its left, and under it lines of notes; both are text."""
+    return {
+        "text": escaped(words, 60),
+        "x": 0,
+        "xref": "container",
+        "xanchor": "left",
+        "y": 1,
+        "yref": "container",
+        "yanchor": "top",
+        "pad": {"t": 12, "l": 10},
+        "font": {"size": TITLE, "color": theme.ink},
+        "subtitle": {
+            "text": "<br>".join(escaped(line) for line in notes),
+            "font": {"size": SMALL, "color": theme.faint},
+        },
+    }
+
+
+def legend(y: float) -> dict[str, Any]:
+    """A legend that lies below the axes, its upper edge at `y` of their height."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": y,
+        "yanchor": "top",
+        "font": {"size": SMALL},
+        "bgcolor": "rgba(0,0,0,0)",
+    }
+
+
+def in_the_middle(theme: Theme, words: str, y: float = 0.5) -> dict[str, Any]:
+    """What a figure says in the place of what it cannot draw."""
+    return {
+        "text": "<br>".join(escaped(line) for line in wrapped(words, 44)),
+        "x": 0.5,
+        "xref": "paper",
+        "y": y,
+        "yref": "paper",
+        "showarrow": False,
+        "font": {"size": TEXT, "color": theme.faint},
+    }
+
+
 # -- names as text
 
 _MEANT: Mapping[str, str] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;", "{": "&#123;"}
@@ -128,7 +173,7 @@ def cut(words: str, most: int) -> str:
     return f"{words[: most - 1 - end]}…{words[len(words) - end :]}"
 
 
-def wrapped(words: str, width: int = 52) -> list[str]:
+def wrapped(words: str, width: int = 60) -> list[str]:
     """The lines of a sentence; a word longer than a line is cut."""
     lines: list[str] = []
     for word in _WORD.findall(words):

@@ -47,12 +47,7 @@ def _with_gaps(values: Sequence[float], chosen: list[int]) -> list[int]:
     rows = [chosen[0]]
     for row in chosen[1:]:
         before = rows[-1]
-        if row - before > 1 and values[before] == values[before] and values[row] == values[row]:
-            if gaps[row] > gaps[before + 1]:
-                rows.append(_gap_between(values, before, row))
+        if values[before] == values[before] and values[row] == values[row] and gaps[row] > gaps[before + 1]:
+            rows.append(next(gap for gap in range(before + 1, row) if values[gap] != values[gap]))
         rows.append(row)
     return rows
-
-
-def _gap_between(values: Sequence[float], before: int, after: int) -> int:
-    return next(row for row in range(before + 1, after) if values[row] != values[row])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from somatize import plotting
@@ -17,7 +18,7 @@ from somatize.theme import Theme
 
 from .columns import Columns
 from .notes import notes_of, resumed_at, silence_of
-from .panels import Extent, Panel, is_logarithmic, label, place_panels, silence, value_axis
+from .panels import Extent, is_logarithmic, label, place_panels, value_axis
 from .strokes import Look, Strokes, broke_trace, series_traces, took_trace
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 _POINTS = 2400
 """About how many points all series of one figure have together once they are condensed, and all durations."""
 _FEWEST_BUCKETS = 50
-_RESUMED_SHOWN = 30
-_ABOVE, _LINE, _LABEL, _BELOW = 42, 15, 28, 84
-"""Heights in pixels: the title, a note, a panel's label, the axis of forwards with the legend."""
+_RESUMED_SHOWN, _RUNS_TOLD = 30, 6
+_ABOVE, _LINE, _LABEL, _BELOW, _TO_LEGEND = 42, 15, 28, 84, 46
+"""Heights in pixels: the title, a note, a panel's label, the axis of forwards with the legend, the axis alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ class _Progress:
         self.unit, self.size = themes.unit(longest)
 
     def _extent(self, place: int | None) -> Extent | None:
-        found = [extent for strokes in self.runs if (extent := strokes.extent(place))]
-        return Extent(min(one.low for one in found), max(one.high for one in found)) if found else None
+        drawn = [number for strokes in self.runs for number in strokes.drawn(place)]
+        return Extent(min(drawn), max(drawn), median_low(drawn)) if drawn else None
 
     def picture(self) -> Picture:
         data = [trace for order in range(len(self.runs)) for trace in self._lines(order)]
@@ -129,19 +130,19 @@ class _Progress:
             self.look,
             height=above + self.height + below,
             margin={"t": above, "b": below, "l": 8, "r": 14},
-            title=self._title(notes),
+            title=themes.title(self.look, self.title or "", notes),
             # Points of several lines stand above one another only where every forward is drawn.
             hovermode="closest" if self._condensed() else "x unified",
             hoversubplots="axis",
-            legend=self._legend(),
+            legend=themes.legend(-_TO_LEGEND / self.height),
             annotations=self._annotations(),
             shapes=self._resumptions(),
             xaxis=self._forwards_axis(),
         )
         for panel, extent in zip(self.panels, self.extents, strict=True):
             took = panel is self.panels[-1]
-            scaled = Extent(extent.low / self.size, extent.high / self.size) if took and extent else extent
-            layout[panel.key] = value_axis(self.look, panel, scaled, from_zero=took)
+            scaled = extent.scaled(self.size) if took and extent else extent
+            layout[panel.key] = value_axis(self.look, panel, scaled, durations=took)
         layout[f"yaxis{len(self.panels) + 1}"] = {
             "overlaying": "y",
             "range": [0, 1],
@@ -151,52 +152,25 @@ class _Progress:
         return layout
 
     def _notes(self) -> list[str]:
-        several = len(self.runs) > 1
+        if len(self.runs) == 1:
+            return themes.wrapped(". ".join(notes_of(self.runs[0])))
         lines = []
-        for strokes in self.runs[:6]:
-            prefix = f"{themes.cut(strokes.columns.run, 30)}: " if several else ""
-            lines += themes.wrapped(prefix + "; ".join(notes_of(strokes)) if several else ". ".join(notes_of(strokes)))
-        if len(self.runs) > 6:
-            lines.append(f"and {len(self.runs) - 6} more runs")
-        return lines
-
-    def _title(self, notes: list[str]) -> dict[str, Any]:
-        return {
-            "text": themes.escaped(self.title or "", 60),
-            "x": 0,
-            "xref": "paper",
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 12},
-            "font": {"size": themes.TITLE, "color": self.look.ink},
-            "subtitle": {
-                "text": "<br>".join(themes.escaped(line) for line in notes),
-                "font": {"size": themes.SMALL, "color": self.look.faint},
-            },
-        }
-
-    def _legend(self) -> dict[str, Any]:
-        return {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": -46 / self.height,
-            "yanchor": "top",
-            "font": {"size": themes.SMALL},
-            "bgcolor": "rgba(0,0,0,0)",
-        }
+        for strokes in self.runs[:_RUNS_TOLD]:
+            lines += themes.wrapped(
+                f"{themes.cut(strokes.columns.run, 30)}: {'; '.join(notes_of(strokes, brief=True))}"
+            )
+        more = len(self.runs) - _RUNS_TOLD
+        return lines + ([f"and {themes.counted(more, 'run')} more"] if more > 0 else [])
 
     def _annotations(self) -> list[dict[str, Any]]:
         made = []
         for place, (panel, extent) in enumerate(zip(self.panels, self.extents, strict=True)):
             took = panel is self.panels[-1]
             words = f"took, {self.unit}" if took else themes.escaped(panel.name, 44)
-            words += ", log scale" if extent and is_logarithmic(extent) else ""
+            words += ", log scale" if extent and is_logarithmic(extent, durations=took) else ""
             made.append(label(self.look, panel, words))
             if extent is None:
-                made.append(silence(self.look, panel, self._silence(place, took=took)))
+                made.append(themes.in_the_middle(self.look, self._silence(place, took=took), panel.middle))
         return made
 
     def _silence(self, place: int, *, took: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from somatize.theme import counted, cut
 
@@ -13,24 +14,27 @@ _ODD = ((NAN, "NaN"), (INF, "inf"), (MINUS_INF, "-inf"))
 _ENDS = ((BROKE, "broke"), (INTERRUPTED, "interrupted"), (LOST, "lost"), (OPEN, "still going"))
 
 
-def notes_of(strokes: Strokes) -> list[str]:
+def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
     """Sentences about one run: its forwards and how they ended, what was said oddly, where it was resumed."""
     columns = strokes.columns
     notes = [_ends(columns)]
-    notes += [words for series in columns.series if (words := _oddities(columns, series))]
-    notes += [words for words in (_writers(strokes), _condensed(strokes)) if words]
+    notes += [words for series in columns.series if (words := _oddities(columns, series, brief=brief))]
+    notes += [words for words in (_writers(strokes, brief=brief), _condensed(strokes, brief=brief)) if words]
     return notes
 
 
 def _ends(columns: Columns) -> str:
     counts = [(columns.states.count(state), word) for state, word in _ENDS]
-    return ", ".join([counted(len(columns), "forward"), *(f"{count:,} {word}" for count, word in counts if count)])
+    whole = counted(len(columns), "forward")
+    if len(columns) and columns.forwards[0] > 0:
+        whole += f" ({columns.forwards[0]:,} to {columns.forwards[-1]:,})"
+    return ", ".join([whole, *(f"{count:,} {word}" for count, word in counts if count)])
 
 
-def _oddities(columns: Columns, series: Series) -> str:
+def _oddities(columns: Columns, series: Series, *, brief: bool) -> str:
     """What was said that is no finite number, with the first forward it was said in."""
     found = [
-        f"{count:,} {word} (first in forward {columns.forwards[series.kinds.index(kind)]:,})"
+        f"{count:,} {word}" + ("" if brief else f" (first in forward {columns.forwards[series.kinds.index(kind)]:,})")
         for kind, word in _ODD
         if (count := series.kinds.count(kind))
     ]
@@ -43,7 +47,7 @@ def _example(series: Series) -> str:
     return "" if series.words is None else f", such as {cut(series.words, 24)!r}"
 
 
-def _writers(strokes: Strokes) -> str:
+def _writers(strokes: Strokes, *, brief: bool) -> str:
     segments, forwards = strokes.segments, strokes.columns.forwards
     if len(segments) < 2:
         return ""
@@ -52,20 +56,22 @@ def _writers(strokes: Strokes) -> str:
         return f"{len(segments)} writers at once, a line for each"
     shown = ", ".join(f"{forwards[row]:,}" for row in starts[:3])
     more = f" and {len(starts) - 3} times more" if len(starts) > 3 else ""
-    return f"resumed at forward {shown}{more}; what two writers wrote is not joined"
+    return f"resumed at forward {shown}{more}" + ("" if brief else ", where the line is not joined")
 
 
 def resumed_at(strokes: Strokes) -> list[int] | None:
     """The rows at which another writer goes on; None if several wrote at the same time."""
     segments = strokes.segments
-    if any(before[-1] > after[0] for before, after in zip(segments, segments[1:], strict=False)):
+    if any(before[-1] > after[0] for before, after in pairwise(segments)):
         return None
     return [segment[0] for segment in segments[1:]]
 
 
-def _condensed(strokes: Strokes) -> str:
+def _condensed(strokes: Strokes, *, brief: bool) -> str:
     if not strokes.condensed:
         return ""
+    if brief:
+        return "condensed"
     drawn = max(sum(len(one.places) for one in column) for column in [*strokes.series, strokes.took])
     return (
         f"condensed: up to {drawn:,} of {len(strokes.columns):,} points a line; every extreme and every break is kept"

@@ -10,8 +10,9 @@ from somatize import theme as themes
 from somatize.theme import Theme
 
 _ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN = 250, 160, 110, 44
-_DECADES = 1e4
-"""From the highest to the lowest by how much an axis becomes logarithmic, if nothing is zero or less."""
+_APART, _APART_TOOK = 1e4, 30.0
+"""How far the highest is above the lowest, or of durations above the middle one, where an axis is logarithmic."""
+_TICKS = 7
 
 
 class Panel(NamedTuple):
@@ -26,6 +27,11 @@ class Panel(NamedTuple):
     def key(self) -> str:
         """What its axis is called in a layout."""
         return f"yaxis{self.axis if self.axis > 1 else ''}"
+
+    @property
+    def middle(self) -> float:
+        """Its middle, in parts of the figure's height."""
+        return (self.low + self.high) / 2
 
     @property
     def ref(self) -> str:
@@ -46,13 +52,18 @@ def place_panels(names: Sequence[str]) -> tuple[list[Panel], int]:
 
 
 class Extent(NamedTuple):
-    """From the lowest to the highest number that is drawn."""
+    """The lowest, the highest and the middle one of the numbers that are drawn."""
 
     low: float
     high: float
+    middle: float
+
+    def scaled(self, size: float) -> Extent:
+        """The same in units of `size`."""
+        return Extent(self.low / size, self.high / size, self.middle / size)
 
 
-def value_axis(look: Theme, panel: Panel, extent: Extent | None, *, from_zero: bool = False) -> dict[str, Any]:
+def value_axis(look: Theme, panel: Panel, extent: Extent | None, *, durations: bool = False) -> dict[str, Any]:
     """The axis of values of a panel; with nothing to draw it has no numbers on it."""
     common: dict[str, Any] = {
         "domain": [panel.low, panel.high],
@@ -63,21 +74,36 @@ def value_axis(look: Theme, panel: Panel, extent: Extent | None, *, from_zero: b
     }
     if extent is None:
         return themes.axis(look, **common, range=[0, 1], showticklabels=False, showgrid=False, fixedrange=True)
-    if is_logarithmic(extent):
+    if is_logarithmic(extent, durations=durations):
         low, high = math.log10(extent.low), math.log10(extent.high)
         room = (high - low) * 0.06
-        return themes.axis(look, **common, type="log", range=[low - room, high + room])
-    return themes.axis(look, **common, type="linear", range=_room(extent, from_zero=from_zero))
+        ticks = _log_ticks(low - room, high + room)
+        words = [f"{tick:g}" for tick in ticks]
+        return themes.axis(look, **common, type="log", range=[low - room, high + room], tickvals=ticks, ticktext=words)
+    return themes.axis(look, **common, type="linear", range=_room(extent, from_zero=durations))
 
 
-def is_logarithmic(extent: Extent) -> bool:
+def is_logarithmic(extent: Extent, *, durations: bool) -> bool:
     """Whether the numbers are so far apart that a linear axis would show the highest only."""
-    return extent.low > 0 and extent.high / extent.low > _DECADES
+    if extent.low <= 0:
+        return False
+    return extent.high / extent.middle > _APART_TOOK if durations else extent.high / extent.low > _APART
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """A few round numbers between two powers of ten."""
+    for digits, every in (((1, 2, 5), 1), *(((1,), every) for every in (1, 2, 3, 5, 10, 20, 50, 100, 200))):
+        powers = range(math.ceil((low - 1) / every) * every, math.floor(high) + 1, every)
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        ticks = [tick for tick in ticks if tick and low <= math.log10(tick) <= high]
+        if len(ticks) <= _TICKS:
+            return ticks
+    return []
 
 
 def _room(extent: Extent, *, from_zero: bool) -> list[float]:
     """A range with some room around what is drawn, also if that is one number or the largest floats there are."""
-    low, high = extent
+    low, high = extent.low, extent.high
     if from_zero and low >= 0:
         return [0.0, min(high * 1.08, 1.7e308) if high else 1.0]
     half = high / 2 - low / 2
@@ -101,17 +127,4 @@ def label(look: Theme, panel: Panel, words: str) -> dict[str, Any]:
         "showarrow": False,
         "align": "left",
         "font": {"size": themes.TEXT, "color": look.ink, "weight": 600},
-    }
-
-
-def silence(look: Theme, panel: Panel, words: str) -> dict[str, Any]:
-    """What a panel says in the place of what it cannot draw."""
-    return {
-        "text": "<br>".join(themes.escaped(line) for line in themes.wrapped(words, 44)),
-        "x": 0.5,
-        "xref": "paper",
-        "y": (panel.low + panel.high) / 2,
-        "yref": "paper",
-        "showarrow": False,
-        "font": {"size": themes.TEXT, "color": look.faint},
     }

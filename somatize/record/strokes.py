@@ -12,7 +12,7 @@ from somatize import theme as themes
 from .columns import BROKE, INTERRUPTED, LOST, NUMBER, STATES, Columns, Series
 from .downsample import kept
 from .means import RollingMean
-from .panels import Extent, Panel
+from .panels import Panel
 
 _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
 _EACH_MARKED = 60
@@ -46,9 +46,10 @@ class Strokes:
         """Whether less is drawn than there is."""
         return any(len(one.places) < len(one.rows) for column in [*self.series, self.took] for one in column)
 
-    def extent(self, place: int | None) -> Extent | None:
-        """From the lowest to the highest of what is drawn of a series, or of the durations."""
-        return extent_of(self.took if place is None else self.series[place])
+    def drawn(self, place: int | None) -> list[float]:
+        """The numbers that are drawn of a series, or of the durations."""
+        stretches = self.took if place is None else self.series[place]
+        return [value for _, values, places in stretches for at in places if (value := values[at]) == value]
 
     def _stretches(self, values: array[float]) -> list[Stretch]:
         return list(self._each_stretch(values))
@@ -97,12 +98,6 @@ class RollingMeans:
         return [None if nth is None else self._mean.at(nth) for nth in nths]
 
 
-def extent_of(stretches: Sequence[Stretch]) -> Extent | None:
-    """From the lowest to the highest number that is drawn; None without one."""
-    drawn = [value for _, values, places in stretches for place in places if (value := values[place]) == value]
-    return Extent(min(drawn), max(drawn)) if drawn else None
-
-
 def window_of(series: Series, smooth: int | None) -> int:
     """Over how many said numbers a mean is taken: odd, so that it has a middle."""
     wanted = series.kinds.count(NUMBER) // 20 if smooth is None else smooth
@@ -119,11 +114,13 @@ def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.55 if smoothed else 1.0
     raw |= _marked(ys, look.colour)
+    raw["showlegend"] = look.in_legend(place, smoothed=False, bold=smoothed)
     if not smoothed:
         return [raw]
     means = [RollingMeans(one.values, window_of(series, smooth)) for one in stretches]
     bold = look.trace(f"{themes.escaped(series.name)}, smoothed", *strokes.points(stretches, means), panel)
     bold["line"] |= {"width": themes.SMOOTHED}
+    bold["showlegend"] = look.in_legend(place, smoothed=True, bold=True)
     return [raw, bold]
 
 
@@ -133,6 +130,7 @@ def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[
     trace = look.trace("took", xs, [None if us is None else us / size for us in ys], panel)
     trace["customdata"] = [None if us is None else themes.took(us) for us in ys]
     trace["line"] |= {"width": themes.RAW}
+    trace["showlegend"] = not look.prefix
     return trace | _marked(ys, look.colour)
 
 
@@ -142,6 +140,10 @@ class Look(NamedTuple):
     colour: str
     stroke: str
     prefix: str
+
+    def in_legend(self, place: int, *, smoothed: bool, bold: bool) -> bool:
+        """One run shows all its lines in the legend; of several, each shows its first bold one."""
+        return not self.prefix or (place == 0 and smoothed == bold)
 
     def trace(self, name: str, xs: list[int | None], ys: list[float | None], panel: Panel) -> dict[str, Any]:
         """A line through points, straight from each to the next."""

@@ -1,0 +1,231 @@
+"""The forwards of a run as columns, for figures: read from a store without making a dict of each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from somatize.facts import Fact
+from somatize.storage.environment import BadValue
+from somatize.storage.lines import Line, RunLines, Stored
+from somatize.storage.opened import Opened
+from somatize.storage.packing import field_path, unpack
+from somatize.storage.view import View, look
+
+from .asked import Place, lines_of, opened_at
+from .columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Series
+
+_OWN = ("took_us", "nodes")
+"""What a forward has of its own, whatever was said in it."""
+
+
+class Stretch(NamedTuple):
+    """The forwards that are meant, both ends among them; no `until` means all that follow."""
+
+    since: int = 0
+    until: int | None = None
+
+    def end(self, highest: int) -> int:
+        """The last forward that is meant of a run whose last is `highest`."""
+        return highest if self.until is None else min(self.until, highest)
+
+
+def columns_of(store: Place, run: str | None, of: Sequence[str], stretch: Stretch = Stretch()) -> Columns:  # noqa: B008
+    """The forwards of a run in a stretch, with a series for each of the said numbers in `of`.
+
+    Names are those `curve` takes. A number that was given out and never written down is a lost forward.
+    """
+    with opened_at(store) as opened:
+        return _settled(opened, run, of, stretch)
+
+
+def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: Stretch) -> Columns:
+    """As `reader.forwards` does it: what is missing is looked for once more, and is then lost."""
+
+    def work(view: View) -> tuple[Columns, int]:
+        lines = lines_of(view, run)
+        return _read(lines, of, stretch), lines.highest()
+
+    columns, highest = look(opened, work)
+    if len(columns) == max(0, stretch.end(highest) + 1 - stretch.since):
+        return columns
+    columns, now = look(opened, work)
+    known = set(columns.forwards)
+    missing = [forward for forward in range(stretch.since, stretch.end(now) + 1) if forward not in known]
+    end = next((forward for forward in missing if forward > highest), now + 1)
+    for forward in missing:
+        _append_lost(columns, forward)
+    return _sorted(columns, [row for row in range(len(columns)) if columns.forwards[row] < end])
+
+
+def _append_lost(columns: Columns, forward: int) -> None:
+    at = len(columns.writers)
+    columns.forwards.append(forward)
+    columns.states.append(LOST)
+    columns.took_us.append(GAP)
+    columns.writers.append(columns.writers[min(at - 1, forward)] if at else 0)  # nobody's; it begins no segment
+    for series in columns.series:
+        series.append(None)
+
+
+def _read(lines: RunLines, of: Sequence[str], stretch: Stretch) -> Columns:
+    columns = Columns.of(lines.name, of)
+    for block in lines.blocks(stretch.since):
+        if stretch.until is not None and block.forwards[0] > stretch.until:
+            break
+        _take_block(columns, lines, block)
+    for line in lines.lines.values():
+        _take_line(columns, lines, line)
+    columns = _in_order(columns, stretch)
+    _explain(columns, lines)
+    return columns
+
+
+def _take_block(columns: Columns, lines: RunLines, block: Stored) -> None:
+    try:
+        states, took = bytes(block.chunk.integers("state")), array("d", block.chunk.integers("took_us"))
+        nodes = block.chunk.integers("nodes")
+    except BadValue as error:
+        lines.damaged(block, error)
+        return
+    columns.forwards.extend(block.forwards)
+    columns.states += states
+    columns.took_us.extend(took if min(took) >= 0 else [us if us >= 0 else GAP for us in took])
+    columns.writers.extend(array("q", [block.writer]) * len(took))
+    scanned = []
+    for series in columns.series:
+        if series.name in _OWN:
+            series.extend(array("d", nodes) if series.name == "nodes" else columns.took_us[-len(took) :])
+        elif not _take_column(series, lines, block):
+            scanned.append(series)
+    if scanned:
+        _scan(scanned, lines, block)
+
+
+def _take_column(series: Series, lines: RunLines, block: Stored) -> bool:
+    """Whether a block has the series as a column that can be read."""
+    path, chunk = field_path(series.name), block.chunk
+    if path not in chunk:
+        return False
+    try:
+        kind, _ = chunk.raw(path)
+        if kind.endswith("t"):
+            for text in chunk.texts(path):
+                series.append(text)
+        else:
+            _take_numbers(series, *chunk.numbers(path))
+    except BadValue as error:
+        lines.damaged(block, error)
+        return False
+    start = len(series.values) - chunk.rows
+    for forward, texts in lines.late.items():
+        if path in texts and block.forwards[0] <= forward <= block.forwards[-1] and forward in block.forwards:
+            series.put(start + block.forwards.index(forward), texts[path])
+    return True
+
+
+def _take_numbers(series: Series, mask: bytes | None, values: Sequence[float]) -> None:
+    if mask is None:
+        series.extend(array("d", values))
+        return
+    start, following = len(series.values), iter(values)
+    series.skip(len(mask))
+    for row, there in enumerate(mask, start):
+        if there:
+            series.put_number(row, next(following))
+
+
+def _scan(several: Sequence[Series], lines: RunLines, block: Stored) -> None:
+    """The series of one block from its facts."""
+    row = {forward: place for place, forward in enumerate(block.forwards)}
+    start = [len(series.values) for series in several]
+    for series in several:
+        series.skip(block.chunk.rows)
+    for forward, told in lines.block_facts(block):
+        for series, first in zip(several, start, strict=True):
+            text = last_said(told, field_path(series.name))
+            if text is not None:
+                series.put(first + row[forward], text)
+
+
+def _take_line(columns: Columns, lines: RunLines, line: Line) -> None:
+    columns.forwards.append(line.forward)
+    columns.states.append(line.state)
+    columns.took_us.append(line.took_us if line.took_us >= 0 else GAP)
+    columns.writers.append(line.writer)
+    told: list[Fact] | None = None
+    for series in columns.series:
+        path = field_path(series.name)
+        if series.name in _OWN:
+            took = str(line.took_us) if line.took_us >= 0 else None
+            series.append(took if series.name == "took_us" else str(line.nodes))
+        elif lines.has_column(line.forward, path):
+            series.append(line.texts.get(path))
+        else:
+            told = _facts_of(lines, line.forward) if told is None else told
+            series.append(last_said(told, path))
+
+
+def _facts_of(lines: RunLines, forward: int) -> list[Fact]:
+    try:
+        return list(unpack(lines.bodies(forward) or []))
+    except (BadValue, ValueError):
+        lines.skip(forward)
+        return []
+
+
+def last_said(told: Iterable[Fact], path: str) -> str | None:
+    """What was said last of a field, such as ``loss.value``, among facts."""
+    kind, _, field = path.rpartition(".")
+    text = None
+    for fact in told:
+        if fact.get("fact") == kind and field in fact:
+            text = fact[field]
+    return text
+
+
+def _explain(columns: Columns, lines: RunLines) -> None:
+    """Why the last forwards that broke did."""
+    broken = [row for row, state in enumerate(columns.states) if state in (BROKE, INTERRUPTED)]
+    for row in broken[-MOST_WHYS:]:
+        why = last_said(_facts_of(lines, columns.forwards[row]), "broke.why")
+        if why is not None:
+            columns.whys[row] = why
+
+
+def _in_order(columns: Columns, stretch: Stretch) -> Columns:
+    """The rows that are meant, by number."""
+    forwards, last = columns.forwards, len(columns) - 1
+    end = stretch.end(max(forwards, default=-1))
+    if last < 0 or (forwards[0] >= stretch.since and forwards[last] <= end and _rises(forwards)):
+        return columns
+    return _sorted(columns, [row for row, forward in enumerate(forwards) if stretch.since <= forward <= end])
+
+
+def _rises(forwards: array[int]) -> bool:
+    return forwards[-1] - forwards[0] == len(forwards) - 1 and list(forwards) == list(
+        range(forwards[0], forwards[-1] + 1)
+    )
+
+
+def _sorted(columns: Columns, rows: list[int]) -> Columns:
+    """These rows, by number."""
+    rows.sort(key=columns.forwards.__getitem__)
+    made = Columns(columns.run)
+    made.forwards = array("q", [columns.forwards[row] for row in rows])
+    made.states = bytearray([columns.states[row] for row in rows])
+    made.took_us = array("d", [columns.took_us[row] for row in rows])
+    made.writers = array("q", [columns.writers[row] for row in rows])
+    made.series = [_sorted_series(series, rows) for series in columns.series]
+    place = {row: at for at, row in enumerate(rows)}
+    made.whys = {place[row]: why for row, why in columns.whys.items() if row in place}
+    return made
+
+
+def _sorted_series(series: Series, rows: list[int]) -> Series:
+    made = Series(series.name)
+    made.values = array("d", [series.values[row] for row in rows])
+    made.kinds = bytearray([series.kinds[row] for row in rows])
+    made.words = series.words
+    return made

@@ -1,0 +1,95 @@
+"""Figures of what was recorded: `progress`, `spent` and `timeline`, for a person who looks before reading.
+
+They need plotly, ``pip install 'somatize[viz]'``, and raise `ExtraMissing` without it. With ``theme=None`` they read
+on a light page as on a dark one; ``"light"`` and ``"dark"`` bring their own background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from somatize import plotting
+from somatize.errors import FigureError
+
+from .asked import Place
+from .column_reader import columns_of
+from .columns import Columns
+from .drawn import progress_figure
+from .spent import spent_picture
+from .timeline import timeline_picture
+from .turns import one_forward, spent_in
+
+if TYPE_CHECKING:
+    from somatize.plotting import Figure
+
+Names = str | Sequence[str]
+
+
+def progress(
+    store: Place,
+    run: Names | None = None,
+    of: Names | None = None,
+    *,
+    smooth: int | None = None,
+    theme: str | None = None,
+    widget: bool = False,
+) -> Figure:
+    """What was said over the forwards of a run, and below it how long each of them took.
+
+    `run` is one run or several, which are then compared; None is the only one there is. `of` is one said number or
+    several, named as for `curve`; None means the loss. It is drawn thin as it was said, and bold as a centred mean
+    over `smooth` said numbers (0 for none). A missing value is a gap; what is no finite number is told in words;
+    every forward that broke is marked; what two writers wrote is not joined. A long run is drawn with few points
+    that keep every extreme.
+
+    With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
+    into. Raises `UnknownRun`, `WhichRun`, `FigureError`, `ExtraMissing`.
+    """
+    plotting.require()
+    names = several("of", of) if of is not None else ["loss"]
+    runs: Sequence[str | None] = [None] if run is None else several("run", run)
+    title = title_of(columns := [columns_of(store, one, names) for one in runs])
+    if widget:
+        from .zoomed import zoomable
+
+        return zoomable(store, columns, smooth=smooth, theme=theme, title=title)
+    return progress_figure(columns, smooth=smooth, theme=theme, title=title)
+
+
+def spent(store: Place, run: str | None = None, last: int | None = None, *, theme: str | None = None) -> Figure:
+    """Where the time of a run went, or of its last N forwards: a bar per node, slowest first, by host and device.
+
+    Beside each stand its total, its share of all nodes' time, how often it had its turn and the mean; what was
+    recalled and what failed is drawn apart. Reads every fact it covers. Raises as `progress` does.
+    """
+    plotting.require()
+    picture = spent_picture(spent_in(store, run, last), last=last, theme=theme)
+    return plotting.figure(picture.data, picture.layout)
+
+
+def timeline(store: Place, run: str | None = None, forward: int = -1, *, theme: str | None = None) -> Figure:
+    """One forward's nodes on a time axis, -1 for the last: branches overlap, a slice sits inside its round trip.
+
+    A worker's clock starts with its slice, so a slice is drawn in the middle of the round trip it arrived under.
+    Raises `UnknownForward`, and as `progress` does.
+    """
+    plotting.require()
+    picture = timeline_picture(one_forward(store, run, forward), theme=theme)
+    return plotting.figure(picture.data, picture.layout)
+
+
+def title_of(columns: Sequence[Columns]) -> str:
+    """The title of a figure of these runs."""
+    names = [one.run for one in columns]
+    if len(names) == 1:
+        return f"run {names[0]}"
+    return f"runs {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def several(what: str, given: Names) -> list[str]:
+    """One name or several, as a list of different ones. Raises `FigureError`."""
+    names = [given] if isinstance(given, str) else list(given)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise FigureError(f"{what}={given!r}: a name, or a list of names")
+    return list(dict.fromkeys(names))

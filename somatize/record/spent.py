@@ -1,0 +1,168 @@
+"""Where the time went, as a picture: a bar per node, the slowest on top, in the hue of the place it ran at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from somatize import theme as themes
+from somatize.theme import Theme, counted
+
+from .drawn import Picture
+from .turns import ENDINGS, Spent, Total, Where
+
+_MOST = 40
+_ROW, _BAR, _ABOVE, _BELOW = 40, 0.36, 84, 44
+"""Heights: a node in pixels and its bar in parts of that; the title, the axis."""
+_PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}
+
+
+def spent_picture(total: Total, *, last: int | None = None, theme: str | None = None) -> Picture:
+    """The nodes of a run, slowest first; beyond the first forty they are one bar together."""
+    look = themes.theme_of(theme)
+    rows = _rows(total.spent)
+    unit, size = themes.unit(max((row.us for row in rows), default=0))
+    notes = _notes(total, last)
+    above = _ABOVE + 15 * (len(notes) - 1)
+    layout = themes.layout(
+        look,
+        height=above + _BELOW + _ROW * max(3, len(rows)),
+        margin={"t": above, "b": _BELOW, "l": 14, "r": 14},
+        title=themes.title(look, f"run {total.run}: where the time went", notes),
+        barmode="stack",
+        hovermode="closest",
+        showlegend=_is_explained(rows),
+        legend=themes.legend(-_BELOW / (_ROW * max(3, len(rows)))),
+        annotations=_labels(look, rows) if rows else [themes.in_the_middle(look, "no node has had its turn yet")],
+        xaxis=themes.axis(look, range=[0, _longest(rows) / size * 1.02], ticksuffix=f" {unit}", nticks=6),
+        yaxis={"range": [len(rows) - 0.5, -0.5] if rows else [2.5, -0.5], "visible": False, "fixedrange": True},
+    )
+    if not rows:
+        layout["xaxis"] |= {"showticklabels": False, "showgrid": False}
+    return Picture(_bars(rows, size), layout)
+
+
+def _rows(spent: Sequence[Spent]) -> list[Spent]:
+    if len(spent) <= _MOST + 1:
+        return list(spent)
+    rest = Spent(f"{len(spent) - _MOST:,} others")
+    for one in spent[_MOST:]:
+        for (where, ending), (count, us) in one.turns.items():
+            before, total = rest.turns.get((where, ending), (0, 0))
+            rest.turns[where, ending] = before + count, total + us
+    return [*spent[:_MOST], rest]
+
+
+def _longest(rows: Sequence[Spent]) -> float:
+    return max((row.us for row in rows), default=0) or 1.0
+
+
+def _notes(total: Total, last: int | None) -> list[str]:
+    inside = sum(one.us for one in total.spent)
+    which = "the last " if last is not None else ""
+    words = [f"{which}{counted(total.forwards, 'forward')}, {themes.took(total.us)} in all"]
+    if total.spent:
+        words.append(f"{counted(len(total.spent), 'node')}, {themes.took(inside)} in them")
+    for ending in ENDINGS[1:]:
+        count = sum(one.count(ending) for one in total.spent)
+        if count:
+            words.append(f"{count:,} {ending}")
+    return themes.wrapped("; ".join(words))
+
+
+def _places(rows: Sequence[Spent]) -> list[Where]:
+    """The places, those where most time went first, but that of plain nodes before all."""
+    spent: dict[Where, int] = {}
+    for row in rows:
+        for (where, _), (_, us) in row.turns.items():
+            spent[where] = spent.get(where, 0) + us
+    return sorted(spent, key=lambda where: (where != Where(), -spent[where], where))
+
+
+def _is_explained(rows: Sequence[Spent]) -> bool:
+    """Whether there is more than one kind of bar, so that a legend says something."""
+    return len({key for row in rows for key in row.turns}) > 1
+
+
+def _bars(rows: Sequence[Spent], size: float) -> list[dict[str, Any]]:
+    whole = sum(row.us for row in rows)
+    bars = []
+    for order, where in enumerate(_places(rows)):
+        for ending in ENDINGS:
+            found = [
+                (place, row, row.turns[where, ending]) for place, row in enumerate(rows) if (where, ending) in row.turns
+            ]
+            if found:
+                bars.append(_bar(order, where, ending, found, size, whole))
+    return bars
+
+
+def _bar(
+    order: int, where: Where, ending: str, found: list[tuple[int, Spent, tuple[int, int]]], size: float, whole: int
+) -> dict[str, Any]:
+    colour = themes.hue(order)
+    name = themes.escaped(str(where), 40) + ("" if ending == "ran" else f", {ending}")
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "legendgroup": name,
+        "x": [us / size for _, _, (_, us) in found],
+        "y": [place for place, _, _ in found],
+        "width": _BAR,
+        "marker": {
+            "color": colour if ending == "ran" else themes.tint(colour, 0.35),
+            "line": {"color": colour, "width": 1},
+            "pattern": {"shape": _PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
+        },
+        "hovertext": [_words(row, where, ending, turns, whole) for _, row, turns in found],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _words(row: Spent, where: Where, ending: str, turns: tuple[int, int], whole: int) -> str:
+    count, us = turns
+    mean = themes.took(us / count) if count else "0 µs"
+    lines = [
+        f"<b>{themes.escaped(row.node, 60)}</b> {ending} {counted(count, 'time')}",
+        themes.escaped(str(where), 60),
+        f"{themes.took(us)} in all, {mean} each",
+        f"{_share(us, whole)} of all nodes' time",
+    ]
+    return "<br>".join(lines)
+
+
+def _share(us: int, whole: int) -> str:
+    return f"{us / whole:.1%}" if whole else "none"
+
+
+def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
+    """Above each bar its node at the left, and at the right how long in all, its share, and how long each time."""
+    whole = sum(row.us for row in rows)
+    made = []
+    for place, row in enumerate(rows):
+        odd = [f"{row.count(ending):,} {ending}" for ending in ENDINGS[1:] if row.count(ending)]
+        right = [
+            themes.took(row.us),
+            _share(row.us, whole),
+            f"{row.count():,} × {themes.took(row.us / row.count())}",
+            *odd,
+        ]
+        left = themes.escaped(row.node, 28 - 6 * len(odd))
+        made.append(_label(look, place, 0, "left", left) | {"font": {"size": themes.TEXT, "color": look.ink}})
+        made.append(_label(look, place, 1, "right", " · ".join(right)))
+    return made
+
+
+def _label(look: Theme, place: int, x: int, side: str, words: str) -> dict[str, Any]:
+    return {
+        "text": words,
+        "x": x,
+        "xref": "paper",
+        "xanchor": side,
+        "y": place - _BAR / 2,
+        "yref": "y",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"size": themes.SMALL, "color": look.faint},
+    }
