@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from .agenda import Agenda
 from .ending import annotate, failed, ran
 from .program import Bound, Program, fetch, held_to
 from .watching import HERE, Branch, Forward
+
+_LOOKS_UP = 0.05
+"""Seconds after which the caller's thread looks for a signal, at the latest."""
 
 
 class Outcome(NamedTuple):
@@ -137,7 +140,12 @@ class _Crew:
         self._jobs.put(job)
 
     def outcome(self) -> Outcome:
-        outcome = self._outcomes.get()
+        outcome = None
+        while outcome is None:
+            try:
+                outcome = self._outcomes.get(timeout=_LOOKS_UP)
+            except Empty:  # Python sleeps through a signal that comes just as it begins to wait
+                continue
         self.busy -= 1
         return outcome
 

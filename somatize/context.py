@@ -38,7 +38,7 @@ class Ctx:
         """
         kind = fact.get("fact") if isinstance(fact, Mapping) else None
         if isinstance(kind, str) and kind in facts.KINDS:
-            raise FactError(f"{str.__str__(kind)!r} is told by the engine alone; node {self.node!r} may say other kinds")
+            raise FactError(f"{str.__str__(kind)!r} is told by the engine alone; node {self.node!r} has other kinds")
         place = self._place()
         if place is not None and place.forward.tell is not None:
             watching.say_from_node(place, self.step, facts.said(fact, node=self.node))
