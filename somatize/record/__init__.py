@@ -1,9 +1,45 @@
 """Forwards recorded, and read back.
 
-`Recorder` writes; `runs`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read.
+`Recorder` writes; `runs`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read; `progress`, `spent` and
+`timeline` draw, with plotly from ``pip install 'somatize[viz]'``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from .reader import curve, curve_costs, facts, forwards, nodes, runs
 from .recorder import Recorder
 
-__all__ = ["Recorder", "curve", "curve_costs", "facts", "forwards", "nodes", "runs"]
+if TYPE_CHECKING:
+    from .figures import progress, spent, timeline
+
+__all__ = [
+    "Recorder",
+    "curve",
+    "curve_costs",
+    "facts",
+    "forwards",
+    "nodes",
+    "progress",
+    "runs",
+    "spent",
+    "timeline",
+]
+
+_HOMES = {"progress": "figures", "spent": "figures", "timeline": "figures"}
+"""What is loaded when it is first asked for: recording must not wait for what draws."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

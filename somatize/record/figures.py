@@ -16,8 +16,8 @@ from .asked import Place
 from .column_reader import columns_of
 from .columns import Columns
 from .drawn import progress_figure
-from .spent import spent_picture
-from .timeline import timeline_picture
+from .one_forward import timeline_picture
+from .time_spent import spent_picture
 from .turns import one_forward, spent_in
 
 if TYPE_CHECKING:
