@@ -9,7 +9,9 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── UnknownNode         an id no node has, with the nearest one; also KeyError
     │   ├── CycleError          an edge that would close a circle
     │   ├── NotANode            a thing that cannot be a node; also TypeError
-    │   └── BadDevice           a device name that names no device
+    │   ├── BadDevice           a device name that names no device
+    │   ├── NotFrozen           a cached node that still learns, or is fed by one that does
+    │   └── NoItems             a mapped node whose input has no items, or not as many answers
     ├── NotBuilt                a declared mark that nothing here can execute; also NotImplementedError
     ├── DeviceMismatch          a placed node that answered with a tensor elsewhere
     ├── WatchingError           a `watching=` that is nothing a forward can tell; also TypeError
@@ -41,6 +43,7 @@ below is raised by the library itself, and each class also is the builtin a call
         ├── WatcherWarning      a watcher raised, and is told nothing more of that forward
         ├── FactWarning         a value or a key no fact can carry was replaced or left out
         ├── StoreWarning        something about where or how a store lies
+        ├── KeepWarning         a result was not kept, or what was kept could not be used
         └── RecordWarning       a record was skipped, kept in memory, or could not be written
 """
 
@@ -77,6 +80,14 @@ class NotANode(GraphError, TypeError):
 
 class BadDevice(GraphError):
     """A device name names no device."""
+
+
+class NotFrozen(GraphError):
+    """A node is cached that still learns, or that is fed by one that does; nothing ran."""
+
+
+class NoItems(GraphError, TypeError):
+    """A mapped node was given what has no items, or answered with more or fewer than it was given."""
 
 
 class NotBuilt(SomatizeError, NotImplementedError):
@@ -193,6 +204,10 @@ class FactWarning(SomatizeWarning):
 
 class StoreWarning(SomatizeWarning):
     """Something about where or how a store lies."""
+
+
+class KeepWarning(SomatizeWarning):
+    """A result was not kept, or what was kept could not be used; the node runs."""
 
 
 class RecordWarning(SomatizeWarning):

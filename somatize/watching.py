@@ -282,6 +282,11 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
         forward.entering = doors[0].sink.entering if len(doors) == 1 else forward.enter_all
 
 
+def watchers_in(watching: Watching) -> list[Any]:
+    """The watchers given in `watching`, one by one. Raises `WatchingError`."""
+    return list(_flat(watching)) if watching is not None else []
+
+
 def sink_here(watcher: object) -> Any:
     """The sink of `watcher` that a fact said to it, here and now, belongs to; None if this context knows none.
 
@@ -423,15 +428,20 @@ def _nobody(fact: Fact) -> None:
     """Told in place of a watcher that raised."""
 
 
-def _warn(watcher: object, error: Exception) -> None:
+def warn_of(watcher: object, error: Exception, nothing_more: str) -> None:
+    """Warn that `watcher` raised, and is told nothing more of, or by, what `nothing_more` says."""
     try:
         shown = "".join(traceback.format_exception(error)).rstrip()
     except Exception:  # an exception may raise when it is looked at
         shown = f"Traceback: {type(error).__name__}, which cannot be shown"
     _say_aloud(
-        f"the watcher {_named(watcher)} raised and is told nothing more of this forward; the work goes on.\n{shown}",
+        f"the watcher {_named(watcher)} raised and is told nothing more {nothing_more}; the work goes on.\n{shown}",
         WatcherWarning,
     )
+
+
+def _warn(watcher: object, error: Exception) -> None:
+    warn_of(watcher, error, "of this forward")
 
 
 def _warn_late(fact: Fact) -> None:

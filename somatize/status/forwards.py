@@ -1,0 +1,118 @@
+"""The graph's side: each forward a task, its nodes tasks in it.
+
+These tasks come of facts that are recorded already, so they are quiet: listeners and views see them, they are neither
+logged nor said as facts of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from somatize.facts import Fact
+
+from .events import EventKind, LogEntry
+from .flops import COUNTING
+
+if TYPE_CHECKING:
+    from .status import Status
+    from .tasks import Task
+    from .tree import Tree
+
+
+class ForwardTasks:
+    """The sink of one forward."""
+
+    __slots__ = ("_counting", "_nodes", "_tree", "status", "task")
+
+    def __init__(self, status: Status, tree: Tree, nodes: int) -> None:
+        self.status = status
+        self.task = tree.open("forward", nodes, quiet=True)
+        self._tree = tree
+        self._nodes: dict[str, Task] = {}
+        self._counting = COUNTING.get()
+
+    def entering(self, node: str, host: str | None = None) -> None:
+        """A node is about to run: its task is open, and current in this context."""
+        task = self._nodes[node] = self._tree.open_node(node, self.task)
+        task.host = host
+        if self._counting is not None:
+            task.where = self._counting.operators
+
+    def tell(self, fact: Fact) -> None:
+        """What became of a node or of the forward."""
+        kind = fact["fact"]
+        if kind == "ran":
+            self._ended(fact, EventKind.FINISHED)
+        elif kind == "failed":
+            self._ended(fact, EventKind.FAILED)
+        elif kind == "recalled":
+            self._ended(fact, EventKind.FINISHED, "recalled")
+        elif kind == "items":
+            self._went_through(fact)
+        elif kind in ("task", "log") and "host" in fact:
+            self._from_elsewhere(fact)
+        elif kind == "broke":
+            self._tree.end(self.task, EventKind.FAILED, fact["why"], None, int(fact["took_us"]) * 1000)
+        elif kind == "finished":
+            self._tree.end(self.task, EventKind.FINISHED, None, None, int(fact["took_us"]) * 1000)
+
+    def progress(self, node: str, done: int, total: int | None) -> None:
+        """How far a node says it is."""
+        task = self._nodes.get(node)
+        if task is not None:
+            task.update(done=done, total=total)
+
+    def closed(self) -> None:
+        """The forward is over, whatever was told of it."""
+        self._tree.end(self.task, EventKind.FINISHED)
+        self._nodes.clear()
+        self._counting = None
+
+    def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None) -> None:
+        tree, forward = self._tree, self.task
+        task = self._nodes.pop(fact["node"], None)
+        if task is None:  # nobody entered it: it is told of, and over
+            task = tree.open_node(fact["node"], forward)
+        if "host" in fact:
+            task.host = fact["host"]
+        took = int(fact["took_us"]) * 1000
+        if self._counting is not None and isinstance(task.where, int):
+            self._counting.node(task.where, took)
+        tree.end(task, kind, fact["why"] if kind is EventKind.FAILED else None, mark, took, True)
+        forward._done += 1
+        if tree.listeners.everyone:
+            tree.updated(forward)
+
+    def _went_through(self, fact: Fact) -> None:
+        done = sum(int(fact[count]) for count in ("ran", "recalled", "failed"))
+        self.progress(fact["node"], done, int(fact["items"]))
+
+    def _from_elsewhere(self, fact: Fact) -> None:
+        """A task or a log line of node code on a worker, which says it as a fact: it hangs under the node."""
+        node = self._nodes.get(fact.get("node", ""), self.task)
+        if fact["fact"] == "log":
+            self.status._logs.add(_entry(fact, node))
+            return
+        task = self._tree.open(fact.get("name", "?"), None, node, quiet=True)
+        task.host = fact["host"]
+        task.update(done=_number(fact.get("done")), total=_number(fact.get("total")))
+        kind = EventKind.FAILED if fact.get("state") == "failed" else EventKind.FINISHED
+        self._tree.end(task, kind, fact.get("why"), fact.get("mark"), int(_number(fact.get("took_us")) or 0) * 1000)
+
+
+def _entry(fact: Fact, task: Any) -> LogEntry:
+    import logging
+    import time
+
+    name = fact.get("level", "INFO")
+    level = logging.getLevelNamesMapping().get(name, logging.INFO)
+    return LogEntry(
+        level, name, fact.get("logger", ""), fact.get("message", ""), time.time(), task, None, fact.get("host")
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None

@@ -1,0 +1,84 @@
+"""Who is sent events, and what happens to a listener that raises."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from .events import Event
+
+Listener: TypeAlias = Callable[[Event], object]
+
+_log = logging.getLogger("somatize.status")
+
+
+class Listeners:
+    """The listeners of one Status.
+
+    Each is called in the thread where the thing happened, so possibly by several at once. One that raises an
+    `Exception` is logged with its traceback and unsubscribed; the others are still told. What a listener itself
+    causes while it is told (a task, a log line) is told to nobody, as it would never end.
+    """
+
+    __slots__ = ("_inside", "_lock", "everyone")
+
+    def __init__(self) -> None:
+        self.everyone: tuple[Listener, ...] = ()
+        self.renew()
+
+    def renew(self) -> None:
+        """Make the locks anew, in a forked child."""
+        self._lock = threading.RLock()
+        self._inside = threading.local()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Send every event to `listener` until the callable that is returned is called, once or again."""
+        if not callable(listener):
+            raise TypeError(f"a listener is a callable that takes an event, not {listener!r}")
+        entry = _Subscription(listener)
+        with self._lock:
+            self.everyone = (*self.everyone, entry)
+        return lambda: self._leave_out(entry)
+
+    def tell(self, event: Event) -> None:
+        """Send `event` to everyone."""
+        if getattr(self._inside, "telling", False):
+            return
+        self._inside.telling = True
+        try:
+            for listener in self.everyone:
+                try:
+                    listener(event)
+                except Exception:
+                    self._raised(listener)
+        finally:
+            self._inside.telling = False
+
+    def clear(self) -> None:
+        """Nobody listens any more."""
+        self.everyone = ()
+
+    def _raised(self, listener: Listener) -> None:
+        self._leave_out(listener)
+        _log.exception("the listener %r raised and is sent nothing more; the work goes on", listener)
+
+    def _leave_out(self, listener: Listener) -> None:
+        with self._lock:
+            self.everyone = tuple(other for other in self.everyone if other is not listener)
+
+
+class _Subscription:
+    """One subscription: a function subscribed twice is told twice, and each can be taken back alone."""
+
+    __slots__ = ("_listener",)
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def __call__(self, event: Event) -> object:
+        return self._listener(event)
+
+    def __repr__(self) -> str:
+        return repr(self._listener)

@@ -1,0 +1,209 @@
+"""Log records on their way past: a handler that listens in, and leaves everything else as it is.
+
+`logging` is one for the whole process, so what is done to it must be undone exactly: a `Listening` adds one handler to
+each logger it was given and takes away only that one, whoever else came or went meanwhile. It changes no level and
+no propagation. Two things in `logging` would take notice of a handler more, and are kept from it here:
+
+- `basicConfig` without `force` does nothing where the root has a handler. The root's list of handlers therefore
+  does not count ours in its length; going through it still meets them.
+- `logging.lastResort` prints what nobody handles. Where ours are the only handlers a record passes, one of them
+  hands it on to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Any
+
+from .events import LogEntry
+from .tasks import Task
+
+_formatter = logging.Formatter()
+_WARNINGS = "py.warnings"
+
+
+class Logs:
+    """The last records that came by, and who is told of the next."""
+
+    __slots__ = ("__weakref__", "_current", "kept", "say", "tell")
+
+    def __init__(self, history: int, current: Callable[[], Task | None]) -> None:
+        self.kept: deque[LogEntry] = deque(maxlen=history)
+        self.tell: Callable[[LogEntry], object] | None = None
+        self.say: Callable[[logging.LogRecord, str, Task | None], object] | None = None
+        self._current = current
+
+    def take(self, record: logging.LogRecord) -> None:
+        """Keep a record, as text, and tell of it."""
+        error = record.exc_info
+        entry = LogEntry(
+            record.levelno,
+            record.levelname,
+            record.name,
+            _message(record),
+            record.created,
+            self._current(),
+            _formatter.formatException(error) if error and error[0] is not None else record.exc_text,
+        )
+        self.add(entry)
+        if self.say is not None:
+            self.say(record, entry.message, entry.task)
+
+    def add(self, entry: LogEntry) -> None:
+        """Keep an entry and tell of it."""
+        self.kept.append(entry)
+        if self.tell is not None:
+            self.tell(entry)
+
+
+class Listening:
+    """The handlers of one Status, on the loggers it was given."""
+
+    def __init__(self, logs: Logs, loggers: Iterable[str], route_warnings: bool = False) -> None:
+        names = dict.fromkeys((*loggers, _WARNINGS) if route_warnings else loggers)
+        once = _Once() if len(names) > 1 else None  # a record may pass several of them
+        self._handlers = [StatusHandler(logs, _logger(name), once) for name in names]
+        self._warnings = _Warnings() if route_warnings else None
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Add the handlers that a configuration made meanwhile has taken away. Cheap where it has not."""
+        for handler in self._handlers:
+            if handler not in handler.logger.handlers:
+                handler.attach()
+
+    def close(self) -> None:
+        """Take away the handlers of this one, and no others."""
+        for handler in self._handlers:
+            handler.detach()
+        if self._warnings is not None:
+            self._warnings.restore()
+            self._warnings = None
+
+
+class StatusHandler(logging.Handler):
+    """Hands each record to the logs of one Status, for as long as those are there.
+
+    It takes no lock, as it writes to nothing, and no filters: it is nobody's to configure.
+    """
+
+    def __init__(self, logs: Logs, logger: logging.Logger, once: _Once | None) -> None:
+        super().__init__()
+        self._logs = weakref.ref(logs)
+        self._once = once
+        self.logger = logger
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Let a record be kept, and reach the last resort if nobody else would handle it."""
+        logs = self._logs()
+        if logs is not None and (self._once is None or self._once.first(record)):
+            try:
+                logs.take(record)
+            except Exception:
+                self.handleError(record)
+        if _nobody_else(record, self):
+            last = logging.lastResort
+            if last is not None and record.levelno >= last.level:
+                last.handle(record)
+        return True
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As `handle`, for who calls a handler's inner half."""
+        self.handle(record)
+
+    def attach(self) -> None:
+        """Go onto the logger."""
+        if self.logger.parent is None:
+            with _logging_lock():
+                if not isinstance(self.logger.handlers, _RootHandlers):
+                    self.logger.handlers = _RootHandlers(self.logger.handlers)
+        self.logger.addHandler(self)
+
+    def detach(self) -> None:
+        """Leave the logger, and its list of handlers as it was, but for what others did to it."""
+        self.logger.removeHandler(self)
+        if isinstance(self.logger.handlers, _RootHandlers):
+            with _logging_lock():
+                handlers = [*self.logger.handlers]
+                if not any(isinstance(handler, StatusHandler) for handler in handlers):
+                    self.logger.handlers = handlers
+
+
+class _RootHandlers(list[logging.Handler]):
+    """The root's handlers, of which a Status' own are met but not counted."""
+
+    def __len__(self) -> int:
+        return sum(1 for handler in self if not isinstance(handler, StatusHandler))
+
+
+class _Once:
+    """Whether a record is met for the first time in its thread; a record passes all its handlers in one."""
+
+    def __init__(self) -> None:
+        self._seen = threading.local()
+
+    def first(self, record: logging.LogRecord) -> bool:
+        last = getattr(self._seen, "last", None)
+        if last is not None and last() is record:
+            return False
+        self._seen.last = weakref.ref(record)
+        return True
+
+
+class _Warnings:
+    """`logging.captureWarnings`, for as long as any Status wants it; what was captured before stays so."""
+
+    _wanted = 0
+    _ours = False
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        with _Warnings._lock:
+            if not _Warnings._wanted and logging._warnings_showwarning is None:  # type: ignore[attr-defined]
+                logging.captureWarnings(True)
+                _Warnings._ours = True
+            _Warnings._wanted += 1
+
+    def restore(self) -> None:
+        with _Warnings._lock:
+            _Warnings._wanted -= 1
+            if not _Warnings._wanted and _Warnings._ours:
+                logging.captureWarnings(False)
+                _Warnings._ours = False
+
+
+def _nobody_else(record: logging.LogRecord, asking: StatusHandler) -> bool:
+    """Whether the handlers a record passes are all a Status', and `asking` is the first of them."""
+    first: logging.Handler | None = None
+    logger: Any = _logger(record.name) if record.name != asking.logger.name else asking.logger
+    while logger is not None:
+        for handler in logger.handlers:
+            if not isinstance(handler, StatusHandler):
+                return False
+            if first is None:
+                first = handler
+        logger = logger.parent if logger.propagate else None
+    return first is asking
+
+
+def _logger(name: str) -> logging.Logger:
+    if not name or name == "root":
+        return logging.root
+    known = logging.root.manager.loggerDict.get(name)
+    return known if isinstance(known, logging.Logger) else logging.getLogger(name)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # the handlers that write it complain about it; here it is still shown
+        return f"{record.msg!r} with {record.args!r}: {type(error).__name__}: {error}"
+
+
+def _logging_lock() -> Any:
+    return getattr(logging, "_lock", None) or nullcontext()

@@ -1,0 +1,296 @@
+"""The Status a user holds: what is going on in this process, each part by delegation."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
+
+from somatize import watching
+from somatize.errors import BadOption
+
+from .events import LogEntry, LogEvent
+from .forwards import ForwardTasks
+from .listening import Listener
+from .logs import Listening, Logs
+from .options import Options
+from .speaking import Speaking
+from .tasks import Task
+from .throughput import Throughput
+from .ticking import Ticker
+from .tracking import Track
+from .tree import Tree, carried
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+T = TypeVar("T")
+
+
+class Status:
+    """What is going on in this process: its tasks, log records and throughput.
+
+    Constructed, it works; `close`, the end of a ``with`` block, or dropping it puts everything back. Given as
+    ``watching=`` to a forward, it shows the forward and its nodes as tasks. Threads may share it. In a forked child,
+    and unpickled elsewhere, it is a copy that works and that nobody sees.
+    """
+
+    def __init__(
+        self,
+        *,
+        log_history: int = 200,
+        window: int = 50,
+        profile_flops: bool = True,
+        loggers: Iterable[str] = ("somatize",),
+        warnings: bool = False,
+        watching: watching.Watching = None,
+        log_facts: int | str | None = "INFO",
+        clock: Callable[[], int] | None = None,
+        **unknown: Never,
+    ) -> None:
+        """Begin, with the handlers on its loggers.
+
+        `log_history` is how many log records are kept, `window` over how many batches rates are taken. With
+        `profile_flops` the first batch of each stream is counted, which may slow that one batch by half and more.
+        Records of `loggers` are taken, ``""`` being the root, and `warnings` too if asked. `watching` takes who is to
+        be told tasks, throughput, and log records from `log_facts` on, as facts. `clock` gives nanoseconds.
+
+        Raises `BadOption` for an option there is not, with the nearest, and for a value that none can be.
+        """
+        options = Options.of(
+            {
+                "log_history": log_history,
+                "window": window,
+                "profile_flops": profile_flops,
+                "loggers": loggers,
+                "warnings": warnings,
+                "watching": watching,
+                "log_facts": log_facts,
+                **({"clock": clock} if clock is not None else {}),
+                **unknown,
+            }
+        )
+        self._begin(options, alive=True)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """A Status with the options of a mapping, as a configuration file gives them. Raises `BadOption`."""
+        if not isinstance(options, Mapping):
+            raise BadOption(f"options are a mapping of names to values, not {options!r}")
+        Options.of(options)
+        return cls(**options)
+
+    def _begin(self, options: Options, alive: bool) -> None:
+        self._options = options
+        self._tree = Tree(options.clock)
+        self._logs = Logs(options.log_history, self._tree.current)
+        self._throughputs: dict[str, Throughput] = {}
+        self._speaking: Speaking | None = None
+        self._listening: Listening | None = None
+        self._ticker = Ticker(self._tick)
+        self._display: Any = None
+        if not alive:
+            self._tree.silence()
+            return
+        watchers = watching.watchers_in(options.watching)
+        if watchers:
+            self._speak(watchers, options)
+        self._tree.due = self._ticker.due
+        self._logs.tell = _LogTeller(self._tree)
+        self._listening = Listening(self._logs, options.loggers, options.warnings)
+        self._finalizer = weakref.finalize(self, _put_back, self._listening, self._tree, self._ticker)
+        self._finalizer.atexit = False
+        _ALIVE.add(self)
+
+    def _speak(self, watchers: list[Any], options: Options) -> None:
+        speaking = self._speaking = Speaking(watchers, options.lowest(), options.clock)
+        speaking.due = self._ticker.due
+        self._tree.speaker = speaking
+        self._logs.say = speaking.log
+
+    # -- tasks
+
+    def task(self, name: str, total: float | None = None) -> Task:
+        """Open a task, within the one that is open in this context; ``with`` it, or `finish` it or `fail` it.
+
+        `total` is how much there is to do, None where that is unknown. Costs a few microseconds.
+        """
+        self._put_back_handlers()
+        return self._tree.open(name, total)
+
+    def track(self, items: Iterable[T], name: str = "items", total: float | None = None) -> Track[T]:
+        """`items`, and the loop over them as a task; `total` where their length is unknown or another."""
+        self._put_back_handlers()
+        return Track(self._tree, items, name, total)
+
+    def carried(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` for a pool or a thread: what it opens there is a child of the task that is open here, now.
+
+        ``pool.map(status.carried(work), shards)``. It takes all context variables along, so that facts said there
+        find their forward as well.
+        """
+        return carried(function)
+
+    @property
+    def current(self) -> Task | None:
+        """The innermost task that is open in this context."""
+        return self._tree.current()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks open just now that are nobody's child; the others are their `children`."""
+        return tuple(self._tree.roots)
+
+    @property
+    def logs(self) -> tuple[LogEntry, ...]:
+        """The last log records, the oldest first."""
+        return tuple(self._logs.kept)
+
+    # -- throughput
+
+    def throughput(self, stream: str) -> Throughput:
+        """The meter of a stream of batches; the same one for the same name."""
+        found = self._throughputs.get(stream)
+        if found is None:
+            with self._tree.lock:
+                made = Throughput(self._tree, str(stream), self._options.window, self._options.profile_flops)
+                if self._speaking is not None:
+                    made.tell, made.before = self._speaking.throughput, self._speaking.marks
+                found = self._throughputs.setdefault(stream, made)
+        return found
+
+    @property
+    def throughputs(self) -> tuple[Throughput, ...]:
+        """Every stream there is."""
+        return tuple(self._throughputs.values())
+
+    # -- who is told
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Send each `TaskEvent` and `LogEvent` to `listener`; returns what takes that back.
+
+        It is called where the thing happens, in whichever thread. Updates of one task are sent ten times a second at
+        most, the last one always. One that raises is logged and unsubscribed.
+        """
+        return self._tree.listeners.subscribe(listener)
+
+    def opens(self, graph: Any) -> ForwardTasks:
+        """The sink of a forward of `graph`: it and its nodes become tasks."""
+        self._put_back_handlers()
+        return ForwardTasks(self, self._tree, len(graph))
+
+    @property
+    def status(self) -> Status:
+        """Itself."""
+        return self
+
+    def display(self, **options: Any) -> Any:
+        """Show tasks and logs as they go, where standard output goes: see `somatize.ui.Display`, and its options.
+
+        Ends with this Status, or by its own `close`, or as a context manager.
+        """
+        from somatize import ui
+
+        if self._display is not None:
+            self._display.close()
+        self._display = ui.Display(self, **options)
+        return self._display
+
+    # -- ending
+
+    def close(self) -> None:
+        """Put everything back: tasks still open are ended and marked, handlers taken away, nobody told any more."""
+        display, self._display = self._display, None
+        try:
+            if display is not None:
+                display.close()
+        finally:
+            for throughput in self._throughputs.values():
+                throughput.finish()
+            if self._listening is not None:
+                self._finalizer()
+            self._listening = None
+            self._logs.tell = self._logs.say = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _put_back_handlers(self) -> None:
+        if self._listening is not None:
+            self._listening.put_back()
+
+    def _tick(self) -> bool:
+        more = self._tree.tell_updates()
+        if self._speaking is not None:
+            more = self._speaking.say_open() or more
+        return more
+
+    def _forked(self) -> None:
+        """What becomes of it in a forked child; the parent's goes on."""
+        self._tree.silence()
+        self._ticker.renew()
+        self._ticker.stopped = True
+        self._logs.tell = self._logs.say = None
+        self._speaking = None
+        self._display = None
+        for throughput in self._throughputs.values():
+            throughput.tell = throughput.before = None
+        if self._listening is not None:
+            self._finalizer.detach()
+            self._listening.close()
+            self._listening = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {name: value for name, value in vars(self._options).items() if name in _TRAVEL}
+        return _copy, (options,)
+
+    def __repr__(self) -> str:
+        closed = "" if self._tree.alive else ", seen by nobody"
+        return f"<Status: {len(self._tree.roots)} tasks open{closed}>"
+
+
+class _LogTeller:
+    """Tells listeners of log entries, and holds nothing but the tree."""
+
+    __slots__ = ("_tree",)
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def __call__(self, entry: LogEntry) -> None:
+        listeners = self._tree.listeners
+        if listeners.everyone:
+            listeners.tell(LogEvent(entry))
+
+
+_TRAVEL = ("log_history", "window", "profile_flops")
+_ALIVE: weakref.WeakSet[Status] = weakref.WeakSet()
+
+
+def _copy(options: dict[str, Any]) -> Status:
+    copy = Status.__new__(Status)
+    copy._begin(Options(**options), alive=False)
+    return copy
+
+
+def _put_back(listening: Listening, tree: Tree, ticker: Ticker) -> None:
+    try:
+        tree.close()
+    finally:
+        ticker.stop()
+        listening.close()
+
+
+def _in_child() -> None:
+    for status in list(_ALIVE):
+        status._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

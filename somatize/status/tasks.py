@@ -1,0 +1,208 @@
+"""A task: one thing that is being done, how far it is, and how long it takes.
+
+A task holds data and asks a clock; views read it, listeners are told of it. Which tasks there are, and which is
+whose child, is `somatize.status.tree`.
+"""
+
+from __future__ import annotations
+
+import math
+from types import EllipsisType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from somatize.errors import BadOption
+
+from .events import EventKind
+
+if TYPE_CHECKING:
+    from .tree import Tree
+
+OPEN, FINISHED, FAILED = "open", "finished", "failed"
+
+_LONGEST = 100 * 24 * 3600.0
+"""An estimate beyond this many seconds says nothing, and is not given."""
+
+
+class Task:
+    """One thing that is being done; made by `Status.task`, not by hand.
+
+    `state` is ``"open"``, ``"finished"`` or ``"failed"``, and `why` says of what it failed. `mark` tells what is
+    unusual about its end: ``"left open"`` when its parent ended first, ``"broken off"`` when a loop was left. `node`
+    and `host` are there where it happens in a node of a graph, or elsewhere. `parent` is the task it was opened in.
+
+    `advance` may be called by any thread, and after the end, where it does nothing.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_began",
+        "_children",
+        "_done",
+        "_ended",
+        "_identity",
+        "_link",
+        "_said",
+        "_told",
+        "_total",
+        "_tree",
+        "_untold",
+        "host",
+        "mark",
+        "name",
+        "node",
+        "parent",
+        "quiet",
+        "state",
+        "where",
+        "why",
+    )
+
+    def __init__(
+        self, tree: Tree, name: str, total: float | None, parent: Task | None, quiet: bool, began: int
+    ) -> None:
+        self._tree = tree
+        self._began = began
+        self._ended = 0
+        self._done: float = 0
+        self._total = total
+        self._children: dict[Task, None] | None = None
+        self._link: Any = None
+        self._told = 0
+        self._untold = False
+        self._said = 0
+        self._identity: str | None = None
+        self.name = name
+        self.parent = parent
+        self.quiet = quiet
+        self.state = OPEN
+        self.why: str | None = None
+        self.mark: str | None = None
+        self.node: str | None = None
+        self.host: str | None = None
+        self.where: Any = None
+
+    @property
+    def done(self) -> float:
+        """How much is done; it may exceed `total`."""
+        return self._done
+
+    @property
+    def total(self) -> float | None:
+        """How much there is to do, or None where that is unknown. It may be set on the way."""
+        return self._total
+
+    @total.setter
+    def total(self, total: float | None) -> None:
+        self.update(total=total)
+
+    @property
+    def children(self) -> tuple[Task, ...]:
+        """The tasks open in this one, in the order they were opened."""
+        children = self._children
+        return tuple(children) if children else ()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was opened, or that it took."""
+        until = self._tree.clock() if self.state is OPEN else self._ended
+        return max(0, until - self._began) / 1e9
+
+    @property
+    def rate(self) -> float | None:
+        """How much is done per second, over the whole time; None while that cannot be told."""
+        elapsed = self.elapsed
+        rate = self._done / elapsed if self._done > 0 and elapsed > 0 else math.inf
+        return rate if math.isfinite(rate) else None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds it will still take at this rate; None where nothing sensible can be said."""
+        total, rate = self._total, self.rate
+        if self.state != OPEN or total is None or rate is None or self._done > total:
+            return None
+        remaining = (total - self._done) / rate
+        return remaining if remaining <= _LONGEST else None
+
+    @property
+    def percent(self) -> int | None:
+        """How much is done in whole percent, rounded down; None where the total is unknown or exceeded.
+
+        100 only when it has finished: the last item counted may still be at work, and a total may be wrong.
+        """
+        total = self._total
+        if total is None or self._done > total:
+            return None
+        if self.state == FINISHED and self._done == total:
+            return 100
+        return min(99, math.floor(100 * self._done / total)) if total else 0
+
+    def advance(self, amount: float = 1) -> None:
+        """So much more is done; a negative amount takes back, down to nothing."""
+        if self.state is not OPEN:
+            return
+        tree = self._tree
+        with tree.lock:
+            done = self._done + amount
+            self._done = done if done >= 0 else 0 if done < 0 else self._done  # the last is for what is no number
+        if tree.listeners.everyone:
+            tree.updated(self)
+
+    def update(
+        self,
+        *,
+        done: float | None = None,
+        total: float | EllipsisType | None = ...,
+        name: str | None = None,
+    ) -> None:
+        """Say anew how much is done, how much there is in all (None is unknown), or what it is called."""
+        if self.state is not OPEN:
+            return
+        if done is not None:
+            self._done = checked_total(done) or 0
+        if total is not ...:
+            self._total = checked_total(total)
+        if name is not None:
+            self.name = str(name)
+        if self._tree.listeners.everyone:
+            self._tree.updated(self)
+
+    def finish(self) -> None:
+        """It is done. A second end does nothing."""
+        self._tree.end(self, EventKind.FINISHED)
+
+    def fail(self, why: BaseException | str) -> None:
+        """It failed, of an exception or a reason in words. A second end does nothing."""
+        self._tree.end(self, EventKind.FAILED, why)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._tree.end(self, EventKind.FINISHED)
+        else:
+            self._tree.end(self, EventKind.FAILED, error)
+
+    def __repr__(self) -> str:
+        count = f"{self._done:g}" if self._total is None else f"{self._done:g} of {self._total:g}"
+        return f"<Task {self.name!r} {self.state} {count}>"
+
+
+def checked_total(total: object) -> float | None:
+    """`total`, or None for what counts as unknown: None, a negative number, nan, infinity.
+
+    Raises `BadOption` for what is no number: it is found where the task is opened, before any work.
+    """
+    if total is None:
+        return None
+    if isinstance(total, int):
+        return total if total >= 0 else None
+    try:
+        number = float(total)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"total={total!r}: it is a number, or None where it is unknown") from error
+    if isinstance(total, str):
+        raise BadOption(f"total={total!r} is text; give the number {number:g}")
+    return number if math.isfinite(number) and number >= 0 else None

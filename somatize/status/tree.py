@@ -1,0 +1,243 @@
+"""Which tasks are open, which is whose child, and what is told when one starts, goes on or ends.
+
+A context (a thread, an asyncio task) remembers the tasks opened in it as a chain of links, the innermost first.
+A task that has ended stays where it is in chains of other contexts and is passed over there: so one that is ended
+elsewhere than it began is nobody's parent any more, and nothing has to be undone.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from time import perf_counter_ns
+from typing import Any, Protocol, TypeAlias
+
+from somatize import facts
+
+from .events import EventKind, TaskEvent
+from .listening import Listeners
+from .tasks import FAILED, FINISHED, OPEN, Task, checked_total
+from .units import duration
+
+THROTTLE = 100_000_000
+"""Nanoseconds between two updates of one task that listeners are told."""
+
+LEFT_OPEN = "left open"
+BROKEN_OFF = "broken off"
+
+_log = logging.getLogger("somatize.status")
+
+_FINISHED = EventKind.FINISHED
+
+Link: TypeAlias = "tuple[Task, Link | None]"
+
+CHAIN: ContextVar[Any] = ContextVar("somatize.tasks", default=None)
+"""The tasks opened in this context, of every Status: the innermost and the rest, or None."""
+
+
+class Speaker(Protocol):
+    """Who says a tree's tasks as facts."""
+
+    def opened(self, task: Task) -> None:
+        """A task was opened."""
+
+    def ended(self, task: Task) -> None:
+        """A task has ended."""
+
+
+class Tree:
+    """The open tasks of one Status. `clock` gives nanoseconds; `due` is asked to look again soon."""
+
+    __slots__ = ("__weakref__", "alive", "clock", "due", "listeners", "lock", "roots", "speaker", "untold")
+
+    def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
+        self.clock = clock
+        self.listeners = Listeners()
+        self.roots: dict[Task, None] = {}
+        self.untold: dict[Task, None] = {}
+        self.speaker: Speaker | None = None
+        self.due: Callable[[], None] = _nothing
+        self.alive = True
+        self.lock: Any = threading.RLock()  # one that a finaliser in the same thread may take again
+
+    def current(self) -> Task | None:
+        """The innermost open task of this tree in this context."""
+        link = CHAIN.get()
+        while link is not None:
+            task: Task = link[0]
+            if task._tree is self and task.state is OPEN:
+                return task
+            link = link[1]
+        return None
+
+    def open(self, name: str, total: float | None = None, parent: Task | None = None, quiet: bool = False) -> Task:
+        """A new task within `parent`, or else within the current one, and current from here on."""
+        link = CHAIN.get()
+        while link is not None and link[0].state is not OPEN:
+            link = link[1]
+        if parent is None and link is not None:
+            parent = link[0] if link[0]._tree is self else self.current()
+        if total is not None:
+            total = checked_total(total)
+        task = Task(self, name if type(name) is str else str(name), total, parent, quiet, self.clock())
+        if parent is not None:
+            task.node = parent.node
+        task._link = link = (task, link)
+        CHAIN.set(link)
+        if self.alive:
+            self._enter(task)
+        return task
+
+    def open_node(self, node: str, forward: Task) -> Task:
+        """`open` for a node, which is known to lie in `forward`: there is one for each node of each forward."""
+        task = Task(self, node, None, forward, True, self.clock())
+        task.node = node
+        task._link = link = (task, forward._link)
+        CHAIN.set(link)
+        if self.alive:
+            self._enter(task)
+        return task
+
+    def _enter(self, task: Task) -> None:
+        parent = task.parent
+        if parent is None:
+            self.roots[task] = None
+        elif parent._children is not None:
+            parent._children[task] = None
+        else:
+            with self.lock:
+                parent._children = {**(parent._children or {}), task: None}
+        if self.speaker is not None and not task.quiet:
+            self.speaker.opened(task)
+        if self.listeners.everyone:
+            self.listeners.tell(TaskEvent(EventKind.STARTED, task))
+
+    def end(
+        self,
+        task: Task,
+        kind: EventKind,
+        why: BaseException | str | None = None,
+        mark: str | None = None,
+        took: int | None = None,
+        on_chain: bool = False,
+    ) -> None:
+        """`task` ends, and before it whatever is still open in it; `took` is its time where that is known better.
+
+        With `on_chain` it is not taken off the context's chain, as the next node will be put there in a moment.
+        """
+        if task.state is not OPEN:
+            return
+        if task._children:
+            for child in reversed(task.children):
+                self.end(child, kind, why, LEFT_OPEN)
+        with self.lock:
+            if task.state is not OPEN:
+                return
+            task._ended = self.clock() if took is None else task._began + took
+            task.state = FINISHED if kind is _FINISHED else FAILED
+        if why is not None:
+            task.why = facts.why(why) if isinstance(why, BaseException) else why
+        task.mark = mark
+        held = self.roots if task.parent is None else task.parent._children
+        if held is not None:
+            held.pop(task, None)
+        link = CHAIN.get()
+        if not on_chain and link is not None and link[0].state is not OPEN:
+            while link is not None and link[0].state is not OPEN:
+                link = link[1]
+            CHAIN.set(link)
+        task._link = None
+        if self.alive:
+            self._leave(task, kind)
+
+    def _leave(self, task: Task, kind: EventKind) -> None:
+        if task._untold:
+            self._tell_update(task)
+        if self.listeners.everyone:
+            self.listeners.tell(TaskEvent(kind, task))
+        if not task.quiet:
+            if self.speaker is not None:
+                self.speaker.ended(task)
+            level = logging.INFO if task.parent is None else logging.DEBUG
+            if _log.isEnabledFor(level):
+                _log.log(level, "%s", Ended(task))
+        task.where = None
+
+    def updated(self, task: Task) -> None:
+        """Something about an open task is new: listeners are told now, or in a moment if they were just told."""
+        if self.clock() - task._told >= THROTTLE:
+            self._tell_update(task)
+        elif not task._untold:
+            task._untold = True
+            self.untold[task] = None
+            self.due()
+
+    def _tell_update(self, task: Task) -> None:
+        task._told = self.clock()
+        task._untold = False
+        self.untold.pop(task, None)
+        self.listeners.tell(TaskEvent(EventKind.UPDATED, task))
+
+    def tell_updates(self) -> bool:
+        """Tell the updates that were held back and are due; returns whether there are others."""
+        now = self.clock()
+        for task in list(self.untold):
+            if task.state is not OPEN:
+                self.untold.pop(task, None)
+            elif now - task._told >= THROTTLE:
+                self._tell_update(task)
+        return bool(self.untold)
+
+    def close(self, mark: str = LEFT_OPEN) -> None:
+        """End what is open, and tell nobody from here on."""
+        for task in reversed(list(self.roots)):
+            self.end(task, EventKind.FINISHED, mark=mark)
+        self.alive = False
+        self.listeners.clear()
+        self.speaker = None
+        self.due = _nothing
+
+    def silence(self) -> None:
+        """What becomes of it in a forked child: locks of its own, nobody told, nothing shown."""
+        self.lock = threading.RLock()
+        self.listeners.renew()
+        self.listeners.clear()
+        self.speaker = None
+        self.due = _nothing
+        self.alive = False
+        self.roots.clear()
+        self.untold.clear()
+
+
+class Ended:
+    """The sentence about a task that ended, made only if someone writes it."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __str__(self) -> str:
+        task = self.task
+        total = "" if task.total is None else f" of {task.total:g}"
+        count = f", {task.done:g}{total}" if task.done or task.total is not None else ""
+        mark = f", {task.mark}" if task.mark else ""
+        why = f": {task.why}" if task.why else ""
+        return f"{task.name}: {task.state} in {duration(task.elapsed)}{count}{mark}{why}"
+
+
+def carried(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, as it would run in this context, however many threads call it at once."""
+    context = contextvars.copy_context()
+
+    def run(*given: Any, **named: Any) -> Any:
+        return context.copy().run(function, *given, **named)
+
+    return run
+
+
+def _nothing() -> None:
+    """What there is to do where nobody waits."""

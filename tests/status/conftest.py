@@ -1,0 +1,53 @@
+"""A clock that is set by hand, and the loggers as they were."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from somatize.status.status import _ALIVE
+
+
+class Clock:
+    """Nanoseconds, as far as it is told to go; `tick` lets each look take some."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+        self.tick = 0
+
+    def __call__(self) -> int:
+        self.now += self.tick
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += round(seconds * 1e9)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were() -> Iterator[None]:
+    """No test leaves a handler, a level or a flag behind."""
+    before = state()
+    yield
+    for status in list(_ALIVE):  # a traceback that pytest holds may keep one
+        status.close()
+    assert state() == before
+
+
+def state() -> object:
+    somatize = logging.getLogger("somatize")
+    return (
+        list(logging.root.handlers),
+        type(logging.root.handlers),
+        logging.root.level,
+        list(somatize.handlers),
+        somatize.level,
+        somatize.propagate,
+        logging.getLogger("py.warnings").propagate,
+    )
