@@ -1,4 +1,4 @@
-"""`threads=N`: the branches of a fan-out at the same time.
+"""The walk by an agenda: for `threads=N`, and for plans in which nodes are recalled, kept or mapped.
 
 The caller's thread deals out nodes, collects what became of them and tells the engine's facts; daemon threads,
 which live as long as this forward, run the nodes. They are daemons of our own and no executor's, so that an interrupt
@@ -8,52 +8,43 @@ can leave them behind: what is running then ends unobserved, and nothing new sta
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from time import perf_counter_ns as clock
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import tensors
-from .agenda import Agenda
-from .ending import annotate, failed, ran
-from .program import Bound, Program, fetch, held_to
+from .agenda import Agenda, Role
+from .calling import Calls, Outcome
+from .ending import annotate, done, failed
+from .facts import Fact
+from .program import Bound, Program, fetch
 from .watching import HERE, Branch, Forward
 
 _LOOKS_UP = 0.05
 """Seconds after which the caller's thread looks for a signal, at the latest."""
 
-
-class Outcome(NamedTuple):
-    """What became of one node; times in nanoseconds."""
-
-    step: int
-    value: Any
-    began: int
-    took: int
-    error: BaseException | None
-
-
 Job = Callable[[], Outcome]
 
 
-def walk(program: Program, given: Any, forward: Forward, threads: int, start: int = 0) -> Any:
+def walk(program: Program, given: Any, forward: Forward, threads: int, calls: Calls, start: int) -> Any:
     """The plan, up to `threads` nodes at a time; `start` is when the forward began, for those who watch."""
     forward.share()
-    return _Walk(program, given, forward, threads, start).run()
+    return _Walk(program, given, forward, threads, calls, start).run()
 
 
 class _Walk:
-    def __init__(self, program: Program, given: Any, forward: Forward, threads: int, start: int) -> None:
+    def __init__(self, program: Program, given: Any, forward: Forward, threads: int, calls: Calls, start: int) -> None:
         self.program = program
         self.forward = forward
         self.start = start
         self.crew = _Crew(threads)
         self.slots = program.slots(given)
-        self.agenda = Agenda(program.plan, self.slots)
+        self.calls = calls
+        self.agenda = Agenda(program.plan, self.slots, calls.hits)
         self.errors: dict[int, BaseException] = {}
         self.modes = tensors.modes()
-        self.clock: Callable[[], int] = clock if forward.tell is not None else int  # which says 0, and looks nowhere
 
     def run(self) -> Any:
         try:
@@ -71,9 +62,9 @@ class _Walk:
         """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
         while self.agenda and not self.errors and self.crew.has_room():
             step = self.program.steps[self.agenda.take()]
-            if self.forward.entering is not None:
+            if self.forward.entering is not None and self.agenda.roles[step.number] is Role.RUN:
                 self.forward.enter(step.node)
-            if self.agenda or self.crew.busy:
+            if self.crew.most > 1 and (self.agenda or self.crew.busy):
                 self.crew.give(self._job(step))
             else:
                 self._take(self._call_here(step))
@@ -83,37 +74,42 @@ class _Walk:
     def _call_here(self, step: Bound) -> Outcome:
         self.forward.step = step.number
         try:
-            return _call(step, self._input(step), self.clock)
+            return self.calls.do(step, self.agenda.roles[step.number], self._input(step))
         finally:
             self.forward.step = -1
 
     def _job(self, step: Bound) -> Job:
-        value = self._input(step)
+        do = functools.partial(self.calls.do, step, self.agenda.roles[step.number], self._input(step))
         context = contextvars.copy_context()
         branch = Branch(self.forward, step.number)
-        return lambda: context.run(_call_in, branch, self.modes, step, value, self.clock)
+        return lambda: context.run(_call_in, branch, self.modes, do)
 
     def _input(self, step: Bound) -> Any:
-        return fetch(self.slots, self.program.source(step.number))
+        recalled = self.agenda.roles[step.number] is Role.RECALL
+        return None if recalled else fetch(self.slots, self.program.source(step.number))
 
     def _take(self, outcome: Outcome) -> None:
-        step = self.program.steps[outcome.step]
-        if outcome.error is not None:
-            self._failed(step, outcome)
-            return
-        self.agenda.done(step.number, outcome.value)
-        if self.forward.tell is not None:
-            self.forward.say(ran(step, outcome.began - self.start, outcome.took))
+        if outcome.missed:
+            self.agenda.missed(outcome.step)
+        elif outcome.error is not None:
+            self._failed(outcome, outcome.error)
+        else:
+            self.agenda.done(outcome.step, outcome.value)
+            if self.forward.tell is not None:
+                self._tell(outcome, done(self.program.steps[outcome.step], outcome, self.start))
 
-    def _failed(self, step: Bound, outcome: Outcome) -> None:
-        error = outcome.error
-        assert error is not None  # for mypy: _take has looked
-        annotate(error, self.program, self.forward, step.number)
+    def _failed(self, outcome: Outcome, error: BaseException) -> None:
+        step = self.program.steps[outcome.step]
+        annotate(error, self.program, self.forward, step.number, outcome.place)
         if self.forward.tell is not None:
-            self.forward.say(failed(step, outcome.began - self.start, outcome.took, error))
+            self._tell(outcome, failed(step, outcome.began - self.start, outcome.took, error, outcome.place))
         if not isinstance(error, Exception) or isinstance(error, MemoryError):
             raise error
         self.errors[step.number] = error
+
+    def _tell(self, outcome: Outcome, fact: Fact) -> None:
+        for told in (*outcome.before, fact, *outcome.after):
+            self.forward.say(told)
 
 
 class _Crew:
@@ -163,22 +159,10 @@ def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome]) -> None
         del outcome
 
 
-def _call_in(branch: Branch, modes: Any, step: Bound, value: Any, clock: Callable[[], int]) -> Outcome:
+def _call_in(branch: Branch, modes: Any, do: Job) -> Outcome:
     HERE.set(branch)  # in a context of its own, which ends with this call
     try:
         with tensors.within(modes):
-            return _call(step, value, clock)
+            return do()
     finally:
         branch.step = -1
-
-
-def _call(step: Bound, value: Any, clock: Callable[[], int]) -> Outcome:
-    began = clock()
-    try:
-        value = step.runner.forward(value) if step.ctx is None else step.runner.forward(value, step.ctx)
-        took = clock() - began
-        if step.device is not None:
-            held_to(value, step.node, step.device)
-    except BaseException as error:
-        return Outcome(step.number, None, began, clock() - began, error)
-    return Outcome(step.number, value, began, took, None)

@@ -6,22 +6,25 @@ import weakref
 from time import perf_counter_ns as clock
 
 from . import facts
+from .calling import Outcome
 from .facts import Fact
 from .program import Bound, Program
 from .watching import Forward
 
 
-def ran(step: Bound, began: int, took: int) -> Fact:
-    """A node's forward returned; both durations in nanoseconds. The sequential loop writes this fact itself."""
-    return _placed(
-        {"fact": "ran", "node": step.node, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}, step
-    )
+def done(step: Bound, outcome: Outcome, start: int) -> Fact:
+    """A node's forward returned, or its result was recalled. The sequential loop writes this fact itself."""
+    took = f"{outcome.took // 1000}"
+    if outcome.kind == "recalled":
+        return {"fact": "recalled", "node": step.node, "bytes": f"{outcome.bytes}", "took_us": took}
+    began = f"{(outcome.began - start) // 1000}"
+    return _placed({"fact": "ran", "node": step.node, "began_us": began, "took_us": took}, step)
 
 
-def failed(step: Bound, began: int, took: int, error: BaseException) -> Fact:
-    """A node raised `error`; both durations in nanoseconds."""
+def failed(step: Bound, began: int, took: int, error: BaseException, place: str = "") -> Fact:
+    """A node raised `error`; both durations in nanoseconds. `place` says which items it was at."""
     fact = {"fact": "failed", "node": step.node, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}
-    fact["why"] = facts.why(error)
+    fact["why"] = facts.why(error) + (f", {place}" if place else "")
     return _placed(fact, step)
 
 
@@ -46,14 +49,15 @@ def broken(forward: Forward, told: Fact | None, start: int, error: BaseException
         raise interrupt from error
 
 
-def annotate(error: BaseException, program: Program, forward: Forward, step: int) -> None:
+def annotate(error: BaseException, program: Program, forward: Forward, step: int, place: str = "") -> None:
     """Note on `error` which node raised it: one note of ours, whichever forward it passes through.
 
     A note of an earlier forward is replaced; one of a forward that ran inside this node is carried on.
     """
     bound = program.steps[step]
     try:
-        _write(error, forward, f"in node {bound.node!r}, step {step + 1} of {len(program.steps)}")
+        at = f"{place}, " if place else ""
+        _write(error, forward, f"{at}in node {bound.node!r}, step {step + 1} of {len(program.steps)}")
     except Exception:  # a frozen exception, or notes that are no list: it is raised as it is
         return
 

@@ -6,27 +6,39 @@ fact. Branches at the same time are `somatize.branches`.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from time import perf_counter_ns as clock
 from types import BuiltinMethodType
 from typing import Any
 
 from . import branches, watching
+from .calling import Calls
 from .ending import annotate, broken, failed, finished
 from .errors import GraphError
-from .program import Program, fetch, held_to
+from .program import Keeping, Program, fetch, held_to
 from .watching import HERE, Forward
 
 _NO_SLOTS: list[Any] = []
 """Those of a plan that stores nothing; nothing is written there."""
 
 
-def run(program: Program, given: Any, watching_: watching.Watching, graph: Any, threads: int) -> Any:
+def run(
+    program: Program,
+    given: Any,
+    watching_: watching.Watching,
+    graph: Any,
+    threads: int,
+    keeping: Keeping | None = None,
+) -> Any:
     """One forward of `program`; see `Graph.forward`."""
-    if program.unbuilt is not None:
-        program.refuse_unbuilt()
-    alone = (type(threads) is int and threads == 1) or checked_threads(threads) == 1
+    if program.refusal is not None:
+        program.refuse()
+    plain = (type(threads) is int and threads == 1) or checked_threads(threads) == 1
+    if program.maps or (keeping is not None and program.keeps):
+        plain = False
     around = HERE.get()
-    if watching_ is None and around is None and alone:
+    if watching_ is None and around is None and plain:
         forward = program.unwatched
     else:
         forward = Forward()
@@ -40,10 +52,12 @@ def run(program: Program, given: Any, watching_: watching.Watching, graph: Any, 
     here = HERE.set(forward)
     try:
         if forward.tell is None:
-            return _walk(program, given, forward) if alone else branches.walk(program, given, forward, threads)
+            return _walk(program, given, forward) if plain else _walk_agenda(program, given, forward, threads, keeping)
         program.running.append(forward)
         try:
-            return (_observe if alone else _observe_branches)(program, given, forward, threads)
+            if plain:
+                return _observe(program, given, forward)
+            return _observe_agenda(program, given, forward, threads, keeping)
         finally:
             program.running.remove(forward)
             if forward.doors:
@@ -57,14 +71,19 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
     slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given
     ctx = moves = None
+    within = forward.parent is not None  # then it is of use, in `watching.sink_here`, to know the step
     try:
         for runner, ctx, moves in program.brief:
             if moves is None:
+                if within:
+                    forward.step = ctx.step  # type: ignore[union-attr]
                 value = runner.forward(value, ctx)
                 continue
-            source, frees, keep, device, (_, node) = moves
+            source, frees, keep, device, (at, node) = moves
             if source is not None:
                 value = slots[source] if type(source) is int else fetch(slots, source)
+            if within:
+                forward.step = at
             value = runner.forward(value) if ctx is None else runner.forward(value, ctx)
             if device is not None:
                 held_to(value, node, device)
@@ -81,7 +100,7 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
     return value if answer is None else fetch(slots, answer)
 
 
-def _observe(program: Program, given: Any, forward: Forward, _: int) -> Any:  # noqa: C901
+def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C901
     """The plan, watched. One long function, because every call in it would be paid once per node.
 
     What another thread may say is minded as `watching.say_from_node` tells: while there is no gate, this thread is
@@ -161,16 +180,37 @@ def _observe(program: Program, given: Any, forward: Forward, _: int) -> Any:  # 
     return value if answer is None else fetch(slots, answer)
 
 
-def _observe_branches(program: Program, given: Any, forward: Forward, threads: int) -> Any:
+def _walk_agenda(
+    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, start: int = 0
+) -> Any:
+    """The plan by an agenda: in branches, or with nodes that are recalled, kept or mapped."""
+    if not program.maps and (keeping is None or not program.keeps):
+        return branches.walk(program, given, forward, threads, Calls(forward), start)
+    from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
+
+    cache = cache_of(program, given, keeping) if keeping is not None and program.keeps else None
+    return branches.walk(program, given, forward, threads, Works(program, forward, cache), start)
+
+
+def _observe_agenda(program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None) -> Any:
     start = clock()
     try:
-        answer = branches.walk(program, given, forward, threads, start)
+        answer = _walk_agenda(program, given, forward, threads, keeping, start)
         forward.end(finished(start))
     except BaseException as error:
         if not forward.over:
             broken(forward, None, start, error)
         raise
     return answer
+
+
+def to_keep(program: Program, store: Any, refresh: Iterable[str], write: bool) -> Keeping:
+    """What a forward is told of keeping. A path is opened once per program and stays open with it."""
+    if isinstance(refresh, str):
+        raise GraphError(f"refresh={refresh!r}: it is a list of ids, as refresh=[{refresh!r}]")
+    if isinstance(store, str | os.PathLike):
+        store = program.store_at(os.fspath(store))
+    return Keeping(store, tuple(refresh), write)
 
 
 def checked_threads(threads: object) -> int:

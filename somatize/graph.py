@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from . import engine
 from .declaring import Declaration
 from .plan import Plan, compiled
 from .program import Program
 from .watching import Watching
+
+if TYPE_CHECKING:
+    from .store import Store
 
 
 class Graph:
@@ -52,7 +56,16 @@ class Graph:
         self._program = None
         self._declaration.topology.connect(before, after)
 
-    def forward(self, input: Any = None, *, watching: Watching = None, threads: int = 1) -> Any:
+    def forward(
+        self,
+        input: Any = None,
+        *,
+        watching: Watching = None,
+        threads: int = 1,
+        store: Store | str | PathLike[str] | None = None,
+        refresh: Iterable[str] = (),
+        keeping: bool = True,
+    ) -> Any:
         """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
 
         Each root gets `input`. Values cross edges by reference and are let go once their last reader ran. Nodes
@@ -62,10 +75,18 @@ class Graph:
         `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching`): a
         callable, a Recorder, or a list or tuple of them. With None no fact is made and no clock read.
 
+        `store`, a Store or the path of one, is where cached nodes recall and keep their results; without it they run.
+        What is named in `refresh` runs again, as does all it feeds, and is kept anew; with `keeping=False` results are
+        recalled and none is kept.
+
         A node that raises raises its own exception here, with a note that names it. Raises `NotBuilt` before anything
-        runs where a mark asks for what this version cannot do, and `DeviceMismatch`.
+        runs where a mark asks for what this version cannot do, `NotFrozen` where a cached node is not frozen or is
+        fed by one that is not, and `DeviceMismatch`.
         """
-        return engine.run(self._program or self._compiled(), input, watching, self, threads)
+        program = self._program or self._compiled()
+        if store is None:
+            return engine.run(program, input, watching, self, threads)
+        return engine.run(program, input, watching, self, threads, engine.to_keep(program, store, refresh, keeping))
 
     def nodes(self) -> list[str]:
         """The ids of all nodes, in the order declared."""

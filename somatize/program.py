@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from . import tensors
 from .context import Ctx
-from .errors import DeviceMismatch, NotBuilt
+from .errors import DeviceMismatch, NoItems, NotBuilt, NotFrozen, SomatizeError
 from .implementation import Implementation
 from .plan import Plan, Step
 from .watching import Forward
@@ -43,6 +43,14 @@ Brief: TypeAlias = tuple[Any, Ctx | None, Moves | None]
 """A step as the unwatched loop does: runner, ctx, moves. A ctx knows its number."""
 
 
+class Keeping(NamedTuple):
+    """What a forward was told of keeping results."""
+
+    store: Any
+    refresh: tuple[str, ...] = ()
+    write: bool = True
+
+
 class Program:
     """The steps of a graph, ready to run in any number of threads; nothing in it belongs to one forward."""
 
@@ -52,7 +60,14 @@ class Program:
         """Shared by the program and its ctxs, so that neither keeps the other's graph alive."""
         self.running: list[Forward] = []
         """The watched forwards that run just now, for threads that have no context."""
-        self.unbuilt = _unbuilt(plan)
+        self.refusal = _refusal(plan)
+        """What a forward raises before anything runs: a class of error, and its sentence."""
+        self.keeps = any(step.marks.cached is not None for step in plan.steps)
+        self.maps = any(step.marks.mapped is not None for step in plan.steps)
+        self.implementations = implementations
+        self._stores: dict[Any, Any] = {}
+        self.namer: Any = None
+        """Made where something is first to be kept; it remembers what it found of each node."""
         self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
         lone_last = bool(plan.steps) and plan.leaves == (len(plan.steps) - 1,)
         self.leaf: Source = self._leaf()
@@ -104,10 +119,18 @@ class Program:
         """A place for each value of one forward, its input among them."""
         return [*self._empty, given]
 
-    def refuse_unbuilt(self) -> None:
-        """Raises `NotBuilt` where the plan asks for what no engine here can do."""
-        if self.unbuilt is not None:
-            raise NotBuilt(self.unbuilt)
+    def store_at(self, path: Any) -> Any:
+        """The store at a path, opened when it is first asked for, and held open as long as this program is."""
+        from .store import Store
+
+        if path not in self._stores:
+            self._stores[path] = Store(path)
+        return self._stores[path]
+
+    def refuse(self) -> None:
+        """Raises what is wrong with the plan, if something is."""
+        if self.refusal is not None:
+            raise self.refusal[0](self.refusal[1])
 
 
 _IDLE = (None, (), -1)
@@ -136,13 +159,36 @@ def held_to(value: Any, node: str, device: str) -> None:
         )
 
 
-def _unbuilt(plan: Plan) -> str | None:
+def _refusal(plan: Plan) -> tuple[type[SomatizeError], str] | None:
     for step in plan.steps:
-        for mark, asks in (("host", ".at"), ("cached", ".cached"), ("mapped", ".mapped")):
-            said = getattr(step.marks, mark)
-            if said is not None:
-                return (
-                    f"node {step.node!r} was declared {asks}({said!r} ...), which this version can declare and not "
-                    f"run; take the mark away to run it plainly"
-                )
+        if step.marks.host is not None:
+            return NotBuilt, (
+                f"node {step.node!r} was declared .at({step.marks.host!r}), which this version can declare and not "
+                "run; take the mark away to run it here"
+            )
+        if step.marks.mapped is not None and len(step.inputs) > 1:
+            return NoItems, (
+                f"node {step.node!r} is mapped and is fed by {len(step.inputs)} nodes, whose items are not clear: "
+                "put a node before it that makes a list of what they give"
+            )
+    learner = unfrozen(plan)
+    return None if learner is None else (NotFrozen, learner)
+
+
+def unfrozen(plan: Plan) -> str | None:
+    """What is wrong with a plan whose cached nodes are not frozen, or fed by one that is not; None if nothing is."""
+    loose: dict[int, str] = {}
+    for step in plan.steps:
+        above = next((loose[source] for source in step.inputs if source in loose), None)
+        if step.marks.frozen is None:
+            loose[step.number] = step.node
+        elif above is not None:
+            loose[step.number] = above
+        if step.marks.cached is not None and step.number in loose:
+            learner = loose[step.number]
+            what = "is not frozen itself" if learner == step.node else f"is fed by {learner!r}, which is not frozen"
+            return (
+                f"node {step.node!r} is cached and {what}: a result can be kept only if it and all above it no longer "
+                f"learn; declare node {learner!r} .frozen() too"
+            )
     return None

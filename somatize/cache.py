@@ -1,0 +1,183 @@
+"""Keep and recall, for the engine: what each node's result is called in this forward, and what the store has of it.
+
+The one sin is a wrong answer in silence, so a name is whole or there is none; the second is never hitting, so whoever
+goes without a name, or without being kept, is told once and why.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import warnings
+from collections.abc import Collection, Mapping
+from time import perf_counter_ns as clock
+from typing import Any, NamedTuple
+
+from . import codecs
+from .claims import Claims
+from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreError, Unnameable
+from .keys import Name, Namer, given
+from .keys.hashing import worded
+from .pieces import Marks
+from .plan import Plan, Step
+from .storage import kept as storage
+from .store import Store
+
+CLAIMS = Claims()
+"""What threads of this process compute just now, by store and name."""
+
+
+class Found(NamedTuple):
+    """A value from the store, or just put there: what the forward goes on with, its size, and how long that took."""
+
+    value: Any
+    bytes: int
+    took: int
+
+
+class Cache:
+    """What one forward knows of kept results. Its names are those of the input as it was handed in."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        implementations: Mapping[str, Any],
+        namer: Namer,
+        store: Store,
+        input_: Any,
+        *,
+        refresh: Collection[int] = (),
+        keeping: bool = True,
+    ) -> None:
+        self.plan = plan
+        self.store = store
+        self.keeping = keeping and store.opened.writable
+        self.unnamed: dict[int, str] = {}
+        """Of each step that has no name, why."""
+        self._implementations = implementations
+        self._naming = namer.opened()
+        self._refresh = frozenset(refresh)
+        self.names = self._name_all(input_)
+        self.hits = self._look()
+
+    def name(self, number: int) -> Name | None:
+        """What the result of a step is called if it is to be kept; None if it is not, or has no name."""
+        return self.names.get(number) if self.plan.steps[number].marks.cached is not None else None
+
+    def refreshes(self, number: int) -> bool:
+        """Whether a step is to run whatever is kept of it."""
+        return number in self._refresh
+
+    def item_name(self, number: int, item: Any) -> Name:
+        """What the result of one item of a mapped node is called. Raises `Unnameable`."""
+        step = self.plan.steps[number]
+        implementation = self._implementations[step.node]
+        return self._naming.name_of(implementation, step.marks, given(item, _item_kind(step.marks)))
+
+    def recall(self, digest: str) -> Found | None:
+        """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
+        began = clock()
+        try:
+            data = storage.recall(self.store.opened, digest)
+            value = codecs.loads(data)
+        except NotStored:
+            return None
+        except StoreError as error:
+            notice(f"a kept result cannot be used and is made again: {error}")
+            return None
+        return Found(value, len(data), clock() - began)
+
+    def keep(self, step: Step, name: Name, value: Any, also: Mapping[str, Any] | None = None) -> Found | None:
+        """Write a result down; handed on is what a recall would give. None where it cannot be kept, which is said."""
+        if not self.keeping:
+            return None
+        began = clock()
+        try:
+            data = codecs.dumps(value)
+            storage.keep(self.store.opened, name.digest, data, {**self._meta(step, name), **(also or {})})
+        except NotKeepable as error:
+            notice(f"the result of node {step.node!r} is not kept: {error}; a `codec` for its type would let it be")
+            return None
+        except (SomatizeError, OSError) as error:
+            notice(f"the result of node {step.node!r} could not be kept, and is handed on as it is: {error}")
+            return None
+        return Found(codecs.loads(data), len(data), clock() - began)
+
+    def _meta(self, step: Step, name: Name) -> dict[str, Any]:
+        return {"node": step.node, "parts": name.parts, "host": platform.node(), "versions": _versions()}
+
+    def _name_all(self, input_: Any) -> dict[int, Name]:
+        """The name of each cached step and of all above it, from the roots down; the input is hashed once."""
+        names: dict[int, Name] = {}
+        needed = _cached_and_above(self.plan)
+        root: Name | None = None
+        for number in sorted(needed):
+            step = self.plan.steps[number]
+            missing = next((source for source in step.inputs if source not in names), None)
+            try:
+                if missing is not None:
+                    self.unnamed[number] = self.unnamed[missing]
+                    continue
+                if not step.inputs:
+                    root = root or given(input_)
+                    before: Name | dict[str, Name] = root
+                else:
+                    before = dict(zip(step.names, (names[source] for source in step.inputs), strict=True))
+                names[number] = self._whole(step, before)
+            except Unnameable as error:
+                self.unnamed[number] = f"{error}, at node {step.node!r}"
+        return names
+
+    def _whole(self, step: Step, before: Name | dict[str, Name]) -> Name:
+        name = self._naming.name_of(self._implementations[step.node], step.marks, before)
+        if step.marks.mapped is None:
+            return name
+        # Going item by item, the same code gives something else.
+        kind = _item_kind(step.marks)
+        feeds = {"": before} if isinstance(before, Name) else before
+        return Name(worded(kind, name.digest).hex(), {**name.parts, "mapped": kind}, feeds)
+
+    def _look(self) -> set[int]:
+        wanted = {
+            number: name.digest
+            for number in self.names
+            if (name := self.name(number)) is not None and not self.refreshes(number)
+        }
+        there = storage.there(self.store.opened, wanted.values())
+        return {number for number, digest in wanted.items() if digest in there}
+
+    def say_unnamed(self, number: int) -> None:
+        """One notice for a step that is to be kept and has no name."""
+        if number in self.unnamed and self.plan.steps[number].marks.cached is not None:
+            node = self.plan.steps[number].node
+            notice(f"the result of node {node!r} is not kept, as it has no name: {self.unnamed[number]}")
+
+
+def notice(sentence: str) -> None:
+    """Say once, as a `KeepWarning`, what the user should know; never an exception out of a forward that works."""
+    try:
+        warnings.warn(sentence, KeepWarning, stacklevel=6)
+    except KeepWarning:
+        print(f"KeepWarning: {sentence}", file=sys.stderr)  # noqa: T201
+
+
+def _cached_and_above(plan: Plan) -> set[int]:
+    needed: set[int] = set()
+    for step in reversed(plan.steps):
+        if step.marks.cached is not None or step.number in needed:
+            needed.add(step.number)
+            needed.update(step.inputs)
+    return needed
+
+
+def _item_kind(marks: Marks) -> str:
+    return "item" if marks.mapped is None or marks.mapped.batch is None else "item of a batch"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for library in ("somatize", "numpy", "torch"):
+        version = getattr(sys.modules.get(library), "__version__", None)
+        if version is not None:
+            found[library] = str(version)
+    return found

@@ -1,0 +1,178 @@
+"""A mapped node goes through its items: one by one, or by so many at once; what is kept of an item is not made again.
+
+Items may come from a generator, and are not held: only the answers are, and up to one batch of items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from .errors import NoItems
+
+
+class Memory(Protocol):
+    """What is kept of single items; names are texts."""
+
+    def name(self, item: Any) -> str | None:
+        """What the answer to an item is called; None where it cannot be named."""
+
+    def claim(self, names: list[str]) -> set[str]:
+        """Those of the names that are the caller's to compute."""
+
+    def settle(self, names: set[str]) -> None:
+        """They are computed, or given up."""
+
+    def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
+        """The answer kept under a name, alone in a tuple; with `waiting`, after whoever computes it just now."""
+
+    def keep(self, name: str, answer: Any) -> Any:
+        """Write an answer down; gives what is to be handed on."""
+
+
+class Through:
+    """One pass of a mapped node through its items, and the counts of what happened."""
+
+    def __init__(
+        self,
+        node: str,
+        call: Callable[[Any], Any],
+        batch: int | None,
+        memory: Memory | None,
+        progress: Callable[[int, int | None], None] | None,
+    ) -> None:
+        self.items = self.ran = self.recalled = self.failed = 0
+        self.answers: list[Any] = []
+        self.place = ""
+        """Which items the node was at, for the note on what it raised."""
+        self._node = node
+        self._call = call
+        self._batch = batch
+        self._memory = memory
+        self._progress = progress
+        self._pending: list[tuple[int, Any, str | None]] = []
+        self._first: dict[str, int] = {}  # of each name, the first item that has it
+        self._again: dict[int, str] = {}  # the items that have it too
+        self._total: int | None = None
+
+    def run(self, given: Any) -> list[Any]:
+        """The answers in the order of the items. Raises what the node raises, with the counts as far as it came."""
+        for item in self._items(given):
+            self._take(item)
+            if len(self._pending) == (self._batch or 1):
+                self._answer_pending()
+        self._answer_pending()
+        for index, name in self._again.items():
+            self.answers[index] = self._repeated(name)
+        return self.answers
+
+    def _items(self, given: Any) -> Iterator[Any]:
+        try:
+            items = iter(given)
+        except TypeError:
+            what = type(given).__name__
+            raise NoItems(f"node {self._node!r} is mapped and was given {what}, which has no items") from None
+        try:
+            self._total = len(given)
+        except Exception:
+            self._total = None
+        while True:
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            except BaseException:
+                self.place = f"while item {self.items} was made"
+                raise
+            yield item
+            del item
+
+    def _take(self, item: Any) -> None:
+        index = self.items
+        self.items += 1
+        self.answers.append(None)
+        name = self._memory.name(item) if self._memory is not None else None
+        if name is None or not self._remembered(index, name):
+            self._pending.append((index, item, name))
+
+    def _remembered(self, index: int, name: str) -> bool:
+        """Whether an item need not be made: it is like one before, or its answer is kept."""
+        assert self._memory is not None
+        if name in self._first:
+            self._again[index] = name
+        else:
+            found = self._memory.recall(name)
+            if found is None:
+                self._first[name] = index
+                return False
+            self.answers[index] = found[0]
+        self.recalled += 1
+        self._say_progress()
+        return True
+
+    def _answer_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        names = [name for _, _, name in pending if name is not None]
+        mine = self._memory.claim(names) if self._memory is not None and names else set()
+        try:
+            self._answer([one for one in pending if one[2] is None or one[2] in mine])
+        finally:
+            if self._memory is not None and mine:
+                self._memory.settle(mine)
+        self._answer_others([one for one in pending if one[2] is not None and one[2] not in mine])
+
+    def _answer_others(self, pending: list[tuple[int, Any, str | None]]) -> None:
+        """Items another thread has: what it kept is used, and what it gave up is computed here after all."""
+        for one in pending:
+            index, _, name = one
+            assert self._memory is not None
+            assert name is not None  # for mypy: only named ones are here
+            found = self._memory.recall(name, waiting=True)
+            if found is not None:
+                self.recalled += 1
+                self.answers[index] = found[0]
+            else:
+                self._answer([one])
+
+    def _answer(self, pending: list[tuple[int, Any, str | None]]) -> None:
+        if not pending:
+            return
+        first, last = pending[0][0], pending[-1][0]
+        self.place = f"at item {first}" if first == last else f"at items {first} to {last}"
+        try:
+            if self._batch is None:
+                answers = [self._call(pending[0][1])]
+            else:
+                answers = self._checked(self._call([item for _, item, _ in pending]), len(pending))
+        except BaseException:
+            self.failed += len(pending)
+            raise
+        for (index, _, name), answer in zip(pending, answers, strict=True):
+            kept = self._memory.keep(name, answer) if self._memory is not None and name is not None else answer
+            self.answers[index] = kept
+        self.ran += len(pending)
+        self.place = ""
+        self._say_progress()
+
+    def _checked(self, answers: Any, asked: int) -> list[Any]:
+        try:
+            given = list(answers)
+        except TypeError:
+            raise NoItems(
+                f"node {self._node!r} was given {asked} items at once and answered with {type(answers).__name__}; "
+                "it has to answer with as many"
+            ) from None
+        if len(given) != asked:
+            raise NoItems(f"node {self._node!r} was given {asked} items at once and answered with {len(given)}")
+        return given
+
+    def _repeated(self, name: str) -> Any:
+        assert self._memory is not None
+        found = self._memory.recall(name)
+        return found[0] if found is not None else self.answers[self._first[name]]
+
+    def _say_progress(self) -> None:
+        if self._progress is not None:
+            self._progress(self.ran + self.recalled, self._total)

@@ -1,0 +1,239 @@
+"""How one step is carried out: called, recalled, kept, or gone through item by item; and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .agenda import Role
+from .cache import CLAIMS, Cache, Found
+from .calling import Calls, Outcome, call
+from .errors import GraphError, UnknownNode, Unnameable, nearest
+from .facts import Fact
+from .keys import Name, Namer
+from .mapped import Through
+from .plan import Plan
+from .program import Bound, Keeping, Program, held_to
+from .watching import Forward
+
+
+def cache_of(program: Program, given: Any, keeping: Keeping) -> Cache:
+    """What this forward knows of kept results. Raises `UnknownNode` and `GraphError` for what is to be refreshed."""
+    if program.namer is None:
+        program.namer = Namer()
+    return Cache(
+        program.plan,
+        program.implementations,
+        program.namer,
+        keeping.store,
+        given,
+        refresh=_refreshed(program.plan, keeping.refresh),
+        keeping=keeping.write,
+    )
+
+
+def _refreshed(plan: Plan, nodes: tuple[str, ...]) -> set[int]:
+    """The steps to run whatever is kept of them: those named, and all they feed, which was made of the old value."""
+    known = {step.node: step for step in plan.steps}
+    for node in nodes:
+        if node not in known:
+            raise UnknownNode(f"refresh= names no node {node!r}{nearest(node, list(known))}")
+        if known[node].marks.cached is None:
+            raise GraphError(f"refresh= names node {node!r}, which is not cached and runs each time")
+    chosen = {known[node].number for node in nodes}
+    for step in plan.steps:
+        if chosen.intersection(step.inputs):
+            chosen.add(step.number)
+    return chosen
+
+
+class Works(Calls):
+    """Carries out the steps of a forward that recalls, keeps and maps; from several threads, if it runs in several."""
+
+    def __init__(self, program: Program, forward: Forward, cache: Cache | None) -> None:
+        super().__init__(forward)
+        self._marks = [step.marks for step in program.plan.steps]
+        self._steps = program.plan.steps
+        self._forward = forward
+        self.cache = cache
+
+    @property
+    def hits(self) -> set[int]:
+        return self.cache.hits if self.cache is not None else set()
+
+    def do(self, step: Bound, role: Role, value: Any) -> Outcome:
+        marks = self._marks[step.number]
+        if role is Role.RECALL:
+            return self._recall(step)
+        if marks.mapped is not None:
+            return self._items(step, value)
+        if self.cache is None or marks.cached is None:
+            return call(step, value, self.clock)
+        name = self.cache.name(step.number)
+        if name is None:
+            self.cache.say_unnamed(step.number)
+            return call(step, value, self.clock)
+        return self._kept(step, name, value)
+
+    def _recall(self, step: Bound) -> Outcome:
+        assert self.cache is not None
+        name = self.cache.name(step.number)
+        assert name is not None
+        mapped = self._marks[step.number].mapped is not None
+        began = self.clock()
+        found = self._recalled_items(name) if mapped else self.cache.recall(name.digest)
+        if found is None:
+            return Outcome(step.number, None, began, 0, missed=True)
+        counts = (_items_fact(step.node, len(found.value), recalled=len(found.value)),) if mapped else ()
+        return Outcome(step.number, found.value, began, found.took, kind="recalled", bytes=found.bytes, before=counts)
+
+    def _recalled_items(self, name: Name) -> Found | None:
+        assert self.cache is not None
+        whole = self.cache.recall(name.digest)
+        if whole is None or not isinstance(whole.value, list):
+            return None
+        items = [self.cache.recall(digest) for digest in whole.value]
+        found = [item for item in items if item is not None]
+        if len(found) < len(items):
+            return None
+        took, size = whole.took + sum(item.took for item in found), whole.bytes + sum(item.bytes for item in found)
+        return Found([item.value for item in found], size, took)
+
+    def _kept(self, step: Bound, name: Name, value: Any) -> Outcome:
+        """Compute a result and keep it; if another thread computes it just now, take what it kept."""
+        assert self.cache is not None
+        refreshing = self.cache.refreshes(step.number)
+        claim = (self.cache.store, name.digest)
+        while not CLAIMS.take([claim]):
+            if not CLAIMS.wait(claim):
+                return call(step, value, self.clock)  # this very thread computes it, further out
+        try:
+            began = self.clock()
+            found = None if refreshing else self.cache.recall(name.digest)
+            if found is not None:
+                return Outcome(step.number, found.value, began, found.took, kind="recalled", bytes=found.bytes)
+            outcome = call(step, value, self.clock)
+            if outcome.error is not None:
+                return outcome
+            kept = self.cache.keep(self._steps[step.number], name, outcome.value)
+            if kept is None:
+                return outcome
+            return outcome._replace(value=kept.value, after=(_kept_fact(step.node, kept.bytes, kept.took),))
+        finally:
+            CLAIMS.release([claim])
+
+    def _items(self, step: Bound, value: Any) -> Outcome:
+        mapped = self._marks[step.number].mapped
+        assert mapped is not None
+        memory = (
+            _Memory(self.cache, step.number) if self.cache is not None and self._marks[step.number].cached else None
+        )
+        progress = self._progress(step.node) if self._forward.tell is not None else None
+        through = Through(step.node, _caller(step), mapped.batch, memory, progress)
+        began = self.clock()
+        answers, error = None, None
+        try:
+            answers = through.run(value)
+        except BaseException as raised:
+            error = raised
+        took = self.clock() - began
+        if memory is not None and error is None:
+            memory.keep_whole()
+        return Outcome(
+            step.number,
+            answers,
+            began,
+            took,
+            error,
+            kind="recalled" if through.items and through.recalled == through.items else "ran",
+            bytes=memory.recalled_bytes if memory is not None else 0,
+            before=(_items_fact(step.node, through.items, through.ran, through.recalled, through.failed),),
+            after=memory.told(step.node) if memory is not None else (),
+            place=through.place,
+        )
+
+    def _progress(self, node: str) -> Callable[[int, int | None], None]:
+        return lambda done, total: self._forward.progress(node, done, total)
+
+
+class _Memory:
+    """What is kept of single items of one mapped node, in one forward."""
+
+    def __init__(self, cache: Cache, number: int) -> None:
+        self._cache = cache
+        self._number = number
+        self._step = cache.plan.steps[number]
+        self._names: dict[str, Name] = {}
+        self._order: list[str | None] = []
+        self._refreshed = cache.refreshes(number)
+        self._there: set[str] = set()  # what the store is known to hold
+        self.kept_bytes = self.kept_took = self.kept = self.recalled_bytes = 0
+
+    def name(self, item: Any) -> str | None:
+        try:
+            name = self._cache.item_name(self._number, item)
+        except Unnameable as error:
+            self._cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
+            self._cache.say_unnamed(self._number)
+            self._order.append(None)
+            return None
+        self._names[name.digest] = name
+        self._order.append(name.digest)
+        return name.digest
+
+    def claim(self, names: list[str]) -> set[str]:
+        taken = CLAIMS.take([(self._cache.store, name) for name in names])
+        return {name for name in names if (self._cache.store, name) in taken}
+
+    def settle(self, names: set[str]) -> None:
+        CLAIMS.release([(self._cache.store, name) for name in names])
+
+    def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
+        if waiting:
+            CLAIMS.wait((self._cache.store, name))
+        if self._refreshed and name not in self._there:
+            return None
+        found = self._cache.recall(name)
+        if found is None:
+            return None
+        self._there.add(name)
+        self.recalled_bytes += found.bytes
+        return (found.value,)
+
+    def keep(self, name: str, answer: Any) -> Any:
+        kept = self._cache.keep(self._step, self._names[name], answer, {"item": True})
+        if kept is None:
+            return answer
+        self._there.add(name)
+        self.kept += 1
+        self.kept_bytes += kept.bytes
+        self.kept_took += kept.took
+        return kept.value
+
+    def keep_whole(self) -> None:
+        """The names of all items under the name of the whole input, so that the next forward need not make them."""
+        whole = self._cache.names.get(self._number)
+        if whole is not None and self._there.issuperset(self._order):
+            self._cache.keep(self._step, whole, list(self._order), {"items": len(self._order)})
+
+    def told(self, node: str) -> tuple[Fact, ...]:
+        return (_kept_fact(node, self.kept_bytes, self.kept_took),) if self.kept else ()
+
+
+def _caller(step: Bound) -> Callable[[Any], Any]:
+    def answer(item: Any) -> Any:
+        found = step.runner.forward(item) if step.ctx is None else step.runner.forward(item, step.ctx)
+        if step.device is not None:
+            held_to(found, step.node, step.device)
+        return found
+
+    return answer
+
+
+def _items_fact(node: str, items: int, ran: int = 0, recalled: int = 0, failed: int = 0) -> Fact:
+    counts = {"items": items, "ran": ran, "recalled": recalled, "failed": failed}
+    return {"fact": "items", "node": node, **{name: f"{count}" for name, count in counts.items()}}
+
+
+def _kept_fact(node: str, size: int, took: int) -> Fact:
+    return {"fact": "kept", "node": node, "bytes": f"{size}", "took_us": f"{took // 1000}"}
