@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -65,13 +66,19 @@ class Declaration:
             return "Graph(empty: forward returns its input)"
         edges = topology.edges()
         size = f"{len(topology)} node{'s' * (len(topology) != 1)}, {len(edges)} edge{'s' * (len(edges) != 1)}"
-        lines = [f"{name} -> {', '.join(after)}" for name in topology.names() if (after := topology.successors(name))]
-        lines += [
-            name for name in topology.names() if not topology.successors(name) and not topology.predecessors(name)
-        ]
-        if len(lines) > _SHOWN:
-            lines = [*lines[: _SHOWN - 2], f"... {len(lines) - _SHOWN + 1} more ...", lines[-1]]
-        return f"Graph({size}: {'; '.join(lines)})"
+        after = {name: topology.successors(name) for name in topology.names()}
+        lines = [f"{name} -> {', '.join(_some(fed))}" for name, fed in after.items() if fed]
+        lines += [name for name, fed in after.items() if not fed and not topology.predecessors(name)]
+        return f"Graph({size}: {'; '.join(_some(lines))})"
+
+    def copied(self) -> Declaration:
+        """Another one, which goes its own way; what the nodes run is the same."""
+        other = Declaration()
+        other.topology = deepcopy(self.topology)
+        other.implementations = self.implementations.copy()
+        other.marks = self.marks.copy()
+        other._counted = self._counted.copy()
+        return other
 
     def _ids(self, nodes: list[Declared]) -> list[str]:
         given: set[str] = set()
@@ -96,6 +103,13 @@ class Declaration:
         self.topology.add(id)
         self.implementations[id] = implementation
         self.marks[id] = replace(marks, id=id)
+
+
+def _some(words: list[str]) -> list[str]:
+    """`words`, or where they are many the first and the last, and how many are between."""
+    if len(words) <= _SHOWN:
+        return words
+    return [*words[: _SHOWN - 2], f"... {len(words) - _SHOWN + 1} more ...", words[-1]]
 
 
 def _said_id(declared: Piece) -> str | None:

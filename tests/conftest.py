@@ -44,9 +44,9 @@ def held(tell: Callable[[Any], object], wrong: list[str]) -> Callable[[Any], obj
 def holding(walk: Callable[..., Any], wrong: list[str]) -> Callable[..., Any]:
     """A loop of the engine's, with its watchers held."""
 
-    def observing(program: Any, given: Any, forward: Any, threads: int) -> Any:
+    def observing(program: Any, given: Any, forward: Any, *rest: Any) -> Any:
         forward.tell = held(forward.tell, wrong)
-        return walk(program, given, forward, threads)
+        return walk(program, given, forward, *rest)
 
     return observing
 
@@ -55,7 +55,9 @@ def holding(walk: Callable[..., Any], wrong: list[str]) -> Callable[..., Any]:
 def wrong_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What any forward told during this test that no forward may tell; nothing, when the test ends."""
     wrong: list[str] = []
-    for name in ("_observe", "_observe_branches"):
+    loops = [name for name in vars(engine) if name.startswith("_observe")]
+    assert len(loops) == 2
+    for name in loops:
         monkeypatch.setattr(engine, name, holding(getattr(engine, name), wrong))
     yield wrong
     assert wrong == []
