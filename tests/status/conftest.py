@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
 from somatize.status.status import _ALIVE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A test whose module says ``BARE_ROOT`` runs as in a script, without pytest's own handlers on the root."""
+    if not getattr(pyfuncitem.module, "BARE_ROOT", False):
+        return (yield)
+    root = logging.root
+    handlers, level, root.handlers = root.handlers, root.level, []
+    try:
+        return (yield)
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
 
 
 class Clock:
@@ -30,17 +44,23 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture
+def state() -> Callable[[], object]:
+    """What there is to be put back."""
+    return logging_state
+
+
 @pytest.fixture(autouse=True)
 def loggers_as_they_were() -> Iterator[None]:
     """No test leaves a handler, a level or a flag behind."""
-    before = state()
+    before = logging_state()
     yield
     for status in list(_ALIVE):  # a traceback that pytest holds may keep one
         status.close()
-    assert state() == before
+    assert logging_state() == before
 
 
-def state() -> object:
+def logging_state() -> object:
     somatize = logging.getLogger("somatize")
     return (
         list(logging.root.handlers),

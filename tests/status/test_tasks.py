@@ -162,7 +162,8 @@ def test_ended_out_of_order_it_is_nobody_s_parent() -> None:
 
 @pytest.mark.parametrize("total", [None, math.nan, math.inf, -math.inf, -1])
 def test_an_unknown_total_shows_a_count_and_a_rate(total: Any, clock: Any) -> None:
-    task = Status(clock=clock).task("x", total)
+    status = Status(clock=clock)
+    task = status.task("x", total)
     assert (task.total, task.rate) == (None, None)
     clock.pass_(2)
     task.advance(10)
@@ -170,13 +171,15 @@ def test_an_unknown_total_shows_a_count_and_a_rate(total: Any, clock: Any) -> No
 
 
 def test_a_total_of_zero_is_over_at_once(clock: Any) -> None:
-    with Status(clock=clock).task("x", 0) as task:
+    status = Status(clock=clock)
+    with status.task("x", 0) as task:
         assert (task.percent, task.remaining, task.rate) == (0, None, None)
     assert task.percent == 100
 
 
 def test_an_exceeded_total_shows_the_true_count(clock: Any) -> None:
-    task = Status(clock=clock).task("x", 5)
+    status = Status(clock=clock)
+    task = status.task("x", 5)
     clock.pass_(1)
     task.advance(8)
     assert (task.done, task.total, task.percent, task.remaining) == (8, 5, None, None)
@@ -185,20 +188,23 @@ def test_an_exceeded_total_shows_the_true_count(clock: Any) -> None:
 
 
 def test_nearly_done_is_not_done() -> None:
-    task = Status().task("x", 1000)
+    status = Status()
+    task = status.task("x", 1000)
     task.advance(999)
     assert task.percent == 99
     task.advance()
     assert task.percent == 99  # the last one may still be at work
     task.finish()
     assert task.percent == 100
-    task = Status().task("x", 5080)
+    status = Status()
+    task = status.task("x", 5080)
     task.advance(5068)
     assert task.percent == 99
 
 
 def test_no_advance_is_refused() -> None:
-    task = Status().task("x", 10)
+    status = Status()
+    task = status.task("x", 10)
     for amount, done in ((0, 0), (-1, 0), (3, 3), (-2, 1), (0.5, 1.5), (math.nan, 1.5), (-9, 0)):
         task.advance(amount)
         assert task.done == done
@@ -231,7 +237,8 @@ def test_what_is_no_number_is_refused_before_any_work() -> None:
 
 
 def test_elapsed_and_remaining_are_sensible_or_absent(clock: Any) -> None:
-    task = Status(clock=clock).task("x", 100)
+    status = Status(clock=clock)
+    task = status.task("x", 100)
     assert (task.elapsed, task.rate, task.remaining) == (0.0, None, None)
     task.advance()
     assert (task.rate, task.remaining) == (None, None)  # no time has passed

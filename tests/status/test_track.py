@@ -30,9 +30,11 @@ class Liar:
 def ended(status: Status) -> list[Any]:
     tasks: list[Any] = []
     status.subscribe(
-        lambda event: tasks.append(event.task)
-        if isinstance(event, TaskEvent) and event.kind.value in ("finished", "failed")
-        else None
+        lambda event: (
+            tasks.append(event.task)
+            if isinstance(event, TaskEvent) and event.kind.value in ("finished", "failed")
+            else None
+        )
     )
     return tasks
 

@@ -1,0 +1,351 @@
+"""Logs: each record once, and `logging` left as it was. Case C024."""
+
+from __future__ import annotations
+
+import gc
+import io
+import itertools
+import logging
+import logging.config
+import subprocess
+import sys
+import textwrap
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from somatize import Graph
+from somatize.errors import BadOption
+from somatize.status import LogEvent, Status
+
+log = logging.getLogger("somatize.test")
+
+
+BARE_ROOT = True
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_configured() -> Iterator[None]:
+    """What a test configures is undone."""
+    yield
+    for name in ("myproject", "myproject.part"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate, logger.level, logger.disabled = [], True, 0, False
+    for known in logging.root.manager.loggerDict.values():
+        if isinstance(known, logging.Logger):
+            known.disabled = False
+
+
+def messages(status: Status) -> list[str]:
+    return [entry.message for entry in status.logs]
+
+
+def handled_by(logger: str = "") -> io.StringIO:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger(logger).addHandler(handler)
+    return stream
+
+
+def test_a_record_arrives_with_its_task_and_goes_on_once() -> None:
+    stream = handled_by()
+    events: list[Any] = []
+    with Status() as status:
+        status.subscribe(lambda event: events.append(event) if isinstance(event, LogEvent) else None)
+        with status.task("Indexing") as task:
+            log.warning("open %s", "[/usr/bin/x] [bold")
+        log.error("outside")
+    assert stream.getvalue() == "open [/usr/bin/x] [bold\noutside\n"
+    assert [event.entry for event in events] == list(status.logs)
+    first, second = status.logs
+    assert (first.levelname, first.level, first.logger) == ("WARNING", 30, "somatize.test")
+    assert (first.message, first.task, second.task) == ("open [/usr/bin/x] [bold", task, None)
+
+
+def test_the_last_ones_are_kept() -> None:
+    with Status(log_history=3) as status:
+        for number in range(9):
+            log.warning("%d", number)
+        assert messages(status) == ["6", "7", "8"]
+    with Status(log_history=0) as status:
+        log.warning("x")
+        assert status.logs == ()
+
+
+def test_handlers_do_not_pile_up(state: Any) -> None:
+    stream = handled_by()
+    before = state()
+
+    def logs(value: Any) -> Any:
+        log.warning("in a node")
+        return value
+
+    graph = Graph.somatize(logs)
+    for _ in range(5):
+        with Status() as status:
+            log.warning("once")
+            graph.forward(1, watching=status)
+        assert messages(status) == ["once", "in a node"]
+        assert status.logs[1].task is not None
+        assert status.logs[1].task.name == "logs"
+        assert state() == before
+    assert stream.getvalue().splitlines() == ["once", "in a node"] * 5
+    with Status() as a, Status() as b:
+        log.warning("nested")
+    assert messages(a) == messages(b) == ["nested"]
+    with pytest.raises(ValueError), Status() as status:
+        log.warning("before")
+        raise ValueError
+    assert state() == before
+
+
+def test_a_cell_run_again_drops_the_one_before(state: Any) -> None:
+    before = state()
+    for _ in range(5):
+        status = Status()
+        with status.task("x"):
+            log.warning("once")
+        assert messages(status) == ["once"]
+    assert len(logging.getLogger("somatize").handlers) == 1
+    del status
+    assert state() == before
+    status = Status()
+    status.task("left open")
+    reference = weakref.ref(status)
+    del status
+    gc.collect()
+    assert reference() is None
+    assert state() == before
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("loggers", [("somatize",), ("",), ("", "somatize", "somatize.test")])
+def test_any_order_of_closing(order: tuple[int, ...], loggers: tuple[str, ...], state: Any) -> None:
+    before = state()
+    statuses = [Status(loggers=loggers) for _ in range(3)]
+    open_ = set(order)
+    for closing in order:
+        log.warning("to %d", len(open_))
+        for number in open_:
+            assert messages(statuses[number])[-1] == f"to {len(open_)}"
+        statuses[closing].close()
+        statuses[closing].close()
+        open_.remove(closing)
+    assert state() == before
+
+
+def test_a_record_that_passes_several_of_its_loggers_arrives_once() -> None:
+    with Status(loggers=("", "myproject", "myproject.part", "myproject")) as status:
+        logging.getLogger("myproject.part").warning("one")
+        logging.getLogger("myproject").warning("two")
+        logging.getLogger("elsewhere").warning("three")
+    assert messages(status) == ["one", "two", "three"]
+
+
+def test_no_level_and_no_propagation_is_changed() -> None:
+    with Status(loggers=("myproject",)) as status:
+        logging.getLogger("myproject").info("under the root's level")
+        assert status.logs == ()
+        logging.getLogger("myproject").setLevel("INFO")
+        logging.getLogger("myproject").info("now")
+        logging.getLogger("myproject").propagate = False
+        logging.getLogger("myproject").info("and now")
+    assert messages(status) == ["now", "and now"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+@pytest.mark.parametrize("loggers", [("somatize",), ("",)])
+def test_basic_config_inside_takes_effect_and_stays(force: bool, loggers: tuple[str, ...]) -> None:
+    stream = io.StringIO()
+    with Status(loggers=loggers) as status:
+        log.warning("before")
+        logging.basicConfig(stream=stream, format="%(message)s", level="INFO", force=force)
+        with status.task("x"):
+            log.info("after")
+    assert messages(status) == ["before", "after", *messages(status)[2:]]
+    log.info("outside")
+    assert [line for line in stream.getvalue().splitlines() if "finished" not in line] == ["after", "outside"]
+    assert len(logging.root.handlers) == 1
+    assert logging.root.level == logging.INFO
+
+
+def test_basic_config_inside_keeps_what_was_configured_before() -> None:
+    stream = handled_by()
+    with Status(loggers=("",)):
+        logging.basicConfig(stream=io.StringIO())
+        log.warning("x")
+    assert stream.getvalue() == "x\n"
+    assert len(logging.root.handlers) == 1
+
+
+@pytest.mark.parametrize("loggers", [("myproject",), ("",)])
+def test_dict_config_inside_takes_effect_and_the_handler_is_put_back(loggers: tuple[str, ...]) -> None:
+    stream = io.StringIO()
+    status = Status(loggers=loggers)
+    handler = {"class": "logging.StreamHandler", "stream": stream}
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "handlers": {"h": handler},
+            "root": {"handlers": ["h"], "level": "INFO"},
+            "loggers": {"myproject": {"level": "DEBUG"}},
+        }
+    )
+    graph = Graph.somatize(lambda value: logging.getLogger("myproject").debug("in a node") or value)
+    graph.forward(1, watching=status)
+    with status.task("x"):
+        logging.getLogger("myproject").debug("in a task")
+    assert messages(status)[:2] == ["in a node", "in a task"]
+    status.close()
+    assert stream.getvalue().splitlines()[:2] == ["in a node", "in a task"]
+    assert [type(handler) for handler in logging.root.handlers] == [logging.StreamHandler]
+    assert not logging.getLogger("myproject").handlers
+
+
+def test_with_no_other_handler_the_last_resort_still_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    last = logging.StreamHandler(stream)
+    last.setLevel("WARNING")
+    monkeypatch.setattr(logging, "lastResort", last)
+    with Status(loggers=("", "somatize")), Status(), Status(loggers=("",)):
+        log.warning("written once")
+        log.info("under its level")
+        logging.getLogger("other").error("also once")
+        silent = logging.getLogger("myproject")
+        silent.addHandler(logging.NullHandler())
+        silent.warning("handled by whoever asked for silence")
+    log.warning("after")
+    assert stream.getvalue() == "written once\nalso once\nafter\n"
+    monkeypatch.setattr(logging, "lastResort", None)
+    with Status(loggers=("",)) as status:
+        log.warning("nobody")
+    assert messages(status) == ["nobody"]
+
+
+def test_a_script_without_configuration_prints_as_it_did() -> None:
+    script = """
+        import logging
+        from somatize.status import Status
+        with Status(loggers=("",)) as status:
+            logging.warning("a")
+            logging.basicConfig(format="%(levelname)s %(message)s")
+            logging.warning("b")
+            logging.warning("c")
+        assert len(logging.root.handlers) == 1
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert run.stderr == "WARNING:root:a\nWARNING:root:b\nWARNING:root:c\n" or run.stderr.endswith(
+        "WARNING b\nWARNING c\n"
+    )
+    assert "Traceback" not in run.stderr
+
+
+def test_warnings_are_routed_where_asked() -> None:
+    stream = handled_by()
+    showing = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with Status(warnings=True) as a, Status(warnings=True) as b:
+            warnings.warn("look here", UserWarning, stacklevel=1)
+            a.close()
+            warnings.warn("and here", UserWarning, stacklevel=1)
+        assert "look here" in messages(a)[0]
+        assert "and here" in messages(b)[1]
+        assert len(a.logs) == 1
+    assert warnings.showwarning is showing
+    assert stream.getvalue().count("UserWarning: look here") == 1
+
+
+def test_warnings_captured_before_stay_captured() -> None:
+    showing = warnings.showwarning
+    logging.captureWarnings(True)
+    try:
+        captured = warnings.showwarning
+        with Status(warnings=True):
+            pass
+        assert warnings.showwarning is captured
+    finally:
+        logging.captureWarnings(False)
+    assert warnings.showwarning is showing
+
+
+def test_what_cannot_be_formatted_is_shown_still(capsys: pytest.CaptureFixture[str]) -> None:
+    class Bad:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    handled_by()
+    with Status() as status:
+        log.warning("%d shards", "three")
+        log.warning(Bad())
+        try:
+            raise ValueError("torn")
+        except ValueError:
+            log.exception("reading")
+    assert "'%d shards' with ('three',)" in status.logs[0].message
+    assert status.logs[2].traceback is not None
+    assert status.logs[2].traceback.endswith("ValueError: torn")
+    assert "Traceback" in capsys.readouterr().err  # the other handler complained, as it does without a Status
+
+
+def test_a_record_keeps_nothing_alive() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    reference = weakref.ref(thing)
+    with Status(loggers=("", "somatize")) as status:
+        log.warning("%s", thing)
+        del thing
+        gc.collect()
+        assert reference() is None
+        assert len(status.logs) == 1
+
+
+def test_options_are_checked_before_anything_is_touched(state: Any) -> None:
+    before = state()
+    for wrong in (
+        {"log_history": -1},
+        {"log_history": 2.5},
+        {"window": 0},
+        {"window": True},
+        {"profile_flops": 1},
+        {"loggers": "myproject"},
+        {"loggers": (3,)},
+        {"log_facts": "LOUD"},
+        {"clock": 3},
+    ):
+        with pytest.raises(BadOption, match=next(iter(wrong))):
+            Status(**wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadOption, match=next(iter(wrong))):
+            Status.of(wrong)
+    with pytest.raises(BadOption, match=r"no option 'log_histroy'; did you mean 'log_history'\?"):
+        Status(log_histroy=3)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match=r"did you mean 'profile_flops'\?"):
+        Status.of({"profile_flop": False})
+    with pytest.raises(BadOption, match="there are log_history, window"):
+        Status.of({"zzzz": False})
+    with pytest.raises(BadOption, match="a mapping"):
+        Status.of([1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="watching="):
+        Status(watching=3)  # type: ignore[arg-type]
+    assert state() == before
+    assert Status.of({"profile_flops": False, "log_history": 2})._options.log_history == 2
+
+
+def test_many_at_once_from_threads() -> None:
+    import threading
+
+    with ExitStack() as stack:
+        statuses = [stack.enter_context(Status(loggers=("", "somatize"), log_history=10_000)) for _ in range(2)]
+        threads = [threading.Thread(target=lambda: [log.warning("x") for _ in range(500)]) for _ in range(4)]
+        handled_by()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [len(status.logs) for status in statuses] == [2000, 2000]
