@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .facts import Fact, Watcher
     from .graph import Graph
     from .pieces import Node, Piece, node
-    from .record import Recorder
+    from .record import Live, Recorder
     from .store import Store
     from .watching import Sink
 
@@ -25,6 +25,7 @@ __all__ = [
     "Ctx",
     "Fact",
     "Graph",
+    "Live",
     "Node",
     "Piece",
     "Recorder",
@@ -39,6 +40,7 @@ _HOMES = {
     "Ctx": "context",
     "Fact": "facts",
     "Graph": "graph",
+    "Live": "record.live",
     "Node": "pieces",
     "Piece": "pieces",
     "Recorder": "record",

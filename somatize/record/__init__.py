@@ -1,7 +1,7 @@
 """Forwards recorded, and read back.
 
 `Recorder` writes; `runs`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read; `progress`, `spent` and
-`timeline` draw, with plotly from ``pip install 'somatize[viz]'``.
+`timeline` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from .recorder import Recorder
 
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
+    from .live import Live
 
 __all__ = [
+    "Live",
     "Recorder",
     "curve",
     "curve_costs",
@@ -27,7 +29,7 @@ __all__ = [
     "timeline",
 ]
 
-_HOMES = {"progress": "figures", "spent": "figures", "timeline": "figures"}
+_HOMES = {"Live": "live", "progress": "figures", "spent": "figures", "timeline": "figures"}
 """What is loaded when it is first asked for: recording must not wait for what draws."""
 
 

@@ -1,0 +1,137 @@
+// A canvas in a page: draws the figure it is sent, again whenever a part of it changed, and makes pictures of it.
+// Plotly's script comes from the kernel, once per page, so that nothing is fetched from anywhere else.
+
+const CONFIG = { responsive: false, displaylogo: false };
+const SCALE = 2;
+
+async function fetchPlotly(model) {
+  const id = model.get("library").slice("IPY_MODEL_".length);
+  const library = await model.widget_manager.get_model(id);
+  const unpacked = new Blob([library.get("script")]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const script = await new Response(unpacked).text();
+  const url = URL.createObjectURL(
+    new Blob(["const module={exports:{}};", script, ";export default module.exports;"], { type: "text/javascript" }),
+  );
+  const before = globalThis.Plotly; // another version may be at home in this page
+  try {
+    return (await import(url)).default;
+  } finally {
+    if (before !== undefined) globalThis.Plotly = before;
+    URL.revokeObjectURL(url);
+  }
+}
+
+function plotly(model) {
+  globalThis.__somatizePlotly ??= fetchPlotly(model);
+  return globalThis.__somatizePlotly;
+}
+
+function unpacked(text, numbers) {
+  return JSON.parse(text, (_, value) => {
+    if (value === null || typeof value !== "object" || Object.keys(value).length !== 1 || !("numbers" in value)) {
+      return value;
+    }
+    const { buffer, byteOffset, byteLength } = numbers[value.numbers];
+    return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
+  });
+}
+
+// What was drawn stays in the page under the id of its canvas: where a notebook puts the same output up again, the
+// new view takes the plot over as it is, and nothing flickers.
+const plots = (globalThis.__somatizePlots ??= new Map());
+
+function takeOver(key, el) {
+  const known = (plots.get(key) ?? []).filter((one) => !one.gone);
+  const free = known.find((one) => !one.el.isConnected);
+  plots.set(key, known);
+  if (free) {
+    free.el = el;
+    el.append(free.gd);
+    return free;
+  }
+  const gd = document.createElement("div");
+  gd.style.width = "100%";
+  el.append(gd);
+  const made = { el, gd, parts: new Map(), gone: false };
+  known.push(made);
+  return made;
+}
+
+function figureOf(model, plot) {
+  const part = (name) => {
+    const text = model.get(`${name}_text`);
+    const numbers = model.get(`${name}_numbers`) ?? [];
+    const known = plot.parts.get(name);
+    if (known && known.text === text && known.numbers === numbers) return known.value;
+    const value = unpacked(text, numbers);
+    plot.parts.set(name, { text, numbers, value });
+    return value;
+  };
+  const data = Array.from({ length: model.get("traces") }, (_, place) => part(`trace_${place}`));
+  return { data, layout: { ...part("layout"), autosize: true, uirevision: "live" } };
+}
+
+async function render({ model, el }) {
+  const Plotly = await plotly(model);
+  const plot = takeOver(model.get("canvas"), el);
+  let drawing = null;
+  let again = false;
+
+  async function draw() {
+    const { data, layout } = figureOf(model, plot);
+    await Plotly.react(plot.gd, data, layout, CONFIG);
+    plot.gd.dataset.pushed = model.get("pushed");
+  }
+
+  async function answer() {
+    const asked = model.get("asked") ?? 0;
+    if (asked <= (plot.answered ?? 0) || !plot.gd._fullLayout) return;
+    plot.answered = asked;
+    const { width, height } = plot.gd._fullLayout;
+    const png = await Plotly.toImage(plot.gd, { format: "png", width: Math.max(width, 400), height, scale: SCALE });
+    model.send({ said: "picture", asked, png: png.slice(png.indexOf(",") + 1) });
+  }
+
+  function redraw() {
+    again = true;
+    drawing ??= (async () => {
+      try {
+        while (again && !plot.gone) {
+          again = false;
+          await draw();
+          await answer();
+        }
+      } finally {
+        drawing = null;
+      }
+    })();
+    return drawing;
+  }
+
+  model.on("change:pushed", redraw);
+  model.on("change:asked", redraw);
+  await redraw();
+  model.send({ said: "here" });
+
+  let width = el.clientWidth;
+  const resized = new ResizeObserver(() => {
+    if (el.clientWidth && el.clientWidth !== width) {
+      width = el.clientWidth;
+      Plotly.Plots.resize(plot.gd);
+    }
+  });
+  resized.observe(el);
+
+  return () => {
+    resized.disconnect();
+    model.off("change:pushed", redraw);
+    model.off("change:asked", redraw);
+    if (plot.el === el) {
+      plot.gone = true;
+      Plotly.purge(plot.gd);
+      plots.set(model.get("canvas"), (plots.get(model.get("canvas")) ?? []).filter((one) => one !== plot));
+    }
+  };
+}
+
+export default { render };

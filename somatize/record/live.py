@@ -1,0 +1,273 @@
+"""Live: a run seen while it runs, in a notebook or a terminal, without a store."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from somatize import watching
+from somatize.facts import KINDS, Fact, said, text
+
+from .byhand import ByHand, ending
+from .drawn import progress_figure, progress_picture
+from .figures import several
+from .live_columns import Tally, paths_of
+from .live_view import View
+from .live_words import standing
+
+if TYPE_CHECKING:
+    from somatize.plotting import Figure
+
+    from .drawn import Picture
+
+_COUNTED = frozenset({"ran", "recalled", "failed"})
+NUMBERED_AFTER = 0.25
+"""Seconds after which a forward still going on gets its number, as it does in a record."""
+
+
+class LiveSink:
+    """Where the facts of one forward go. It lives on after that, for facts that are said later."""
+
+    __slots__ = ("_live", "last", "nodes", "opened", "order", "over", "row", "said", "token", "wanted")
+
+    def __init__(self, live: weakref.ref[Live], wanted: Mapping[str, list[tuple[str, str]]]) -> None:
+        self._live = live  # contexts remember sinks, and must not keep a Live alive
+        self.wanted = wanted
+        self.nodes = 0
+        self.said: dict[str, str | float] = {}
+        self.last: Fact | None = None
+        self.row = -1
+        self.opened = time.monotonic()
+        self.over = False
+        self.order = 0
+        self.token: Any = None
+
+    def tell(self, fact: Fact) -> None:
+        """Take a fact of this forward."""
+        kind = fact["fact"]
+        if kind in _COUNTED:
+            self.nodes += 1
+        if kind in self.wanted:
+            for field, path in self.wanted[kind]:
+                if field in fact:
+                    self.said[path] = fact[field]
+        self.last = fact
+        if self.over:
+            live = self._live()
+            if live is not None:
+                live.late(self)
+
+    def closed(self) -> None:
+        """All was told: the forward gets its number, if it has none, and its row."""
+        live = self._live()
+        if live is not None:
+            live.ended(self)
+
+
+class Live:
+    """Watches forwards and shows how they went so far: ``graph.forward(x, watching=live)``, alone or in a list.
+
+    Called with a fact, it adds it to the forward that it belongs to, by the rule of a `Recorder`; facts of the
+    engine's kinds said by hand make rows just the same, so a stored run can be played back into it.
+
+    In a notebook with ipywidgets and anywidget, a bare ``live`` in a cell, or `widget`, is a figure that moves while
+    a cell still runs. It is drawn at most ten times a second, less often where drawing is slow or much is sent.
+    When a cell ends and when the Live is closed, the output also holds a picture of the last state for the saved
+    notebook: one the browser made, or where no browser answers one made by kaleido if that is installed, else HTML.
+    Without these libraries, and where a notebook is run with nobody to look (nbconvert, papermill), the
+    cell holds the figure as a still. In a terminal its `repr` says where the run stands.
+    """
+
+    def __init__(
+        self, title: str | None = None, *, of: str | Sequence[str] = "loss", summarising: Iterable[str] = ("loss",)
+    ) -> None:
+        """Begin with no forwards.
+
+        `of` names what is drawn, one or several, as `progress` takes it; `summarising` what the rows hold, as a
+        `Recorder` takes it. Raises `FigureError`, TypeError and ValueError for what names nothing.
+        """
+        self._title = None if title is None else str(title)
+        self._tally = Tally(several("of", of), paths_of(summarising))
+        self._wanted = self._tally.wanted
+        self._lock = threading.Lock()
+        self._going_on: dict[int, LiveSink] = {}
+        self._closings = 0
+        self._last_closed: LiveSink | None = None
+        self._by_hand: ByHand[LiveSink] = ByHand(self._open)
+        self._view: View | None = None
+        self._closed = False
+        self.changes = 0
+        """Counts what there is to draw."""
+        self.reference = weakref.ref(self)
+
+    # -- told
+
+    def opens(self, graph: object) -> LiveSink:  # noqa: ARG002  a part of the protocol
+        """The sink of a forward that starts now."""
+        return self._open()
+
+    def _open(self) -> LiveSink:
+        sink = LiveSink(self.reference, self._wanted)
+        self._going_on[id(sink)] = sink
+        view = self._view
+        if view is not None:
+            view.stir()
+        return sink
+
+    def __call__(self, fact: Mapping[str, Any]) -> None:
+        """Say a fact. Raises `FactError` for what has no kind."""
+        kind = fact.get("fact") if type(fact) is dict else None
+        if not kind or kind in KINDS or not isinstance(kind, str):
+            fact = said(fact)
+            kind = fact["fact"]
+            if kind in KINDS:
+                self._by_hand.tell(fact)
+                return
+        # Only what is drawn or summarised is made text of: this is called between two steps of a training loop.
+        fields = self._wanted.get(kind)
+        sink = self._sink_here() if fields is not None else None
+        if sink is None:
+            return
+        for field, path in fields or ():
+            if field in fact:
+                value = fact[field]
+                sink.said[path] = value if type(value) is float else text(value, field)
+        if sink.over:
+            self.late(sink)
+
+    def _sink_here(self) -> LiveSink | None:
+        going_on = self._by_hand.going_on()
+        if going_on is not None:
+            return going_on
+        sink: LiveSink | None = watching.sink_here(self)
+        by_hand = self._by_hand.closed_last()
+        if by_hand is not None and (sink is None or (sink.over and sink.order < by_hand.order)):
+            sink = by_hand
+        return sink if sink is not None else self._last_closed
+
+    def late(self, sink: LiveSink) -> None:
+        """Something was said of a forward that has ended."""
+        with self._lock:
+            self._put(sink)
+        self._stir()
+
+    def ended(self, sink: LiveSink) -> None:
+        """A forward ended, or its sink is closed without an end."""
+        sink.over = True
+        if sink.last is None:  # it never told anything, and leaves nothing
+            self._going_on.pop(id(sink), None)
+            return
+        state, took_us, why = ending(sink.last)
+        now = time.time()
+        with self._lock:
+            del self._going_on[id(sink)]
+            if self._going_on:
+                self._number_old()
+            if sink.row < 0:
+                sink.row = self._tally.add(now)
+            self._put(sink)
+            self._tally.end(sink.row, state, took_us, now, why)
+            self._closings += 1
+            sink.order = self._closings
+            self._last_closed = sink
+        sink.last = None
+        self._stir()
+
+    def _put(self, sink: LiveSink) -> None:
+        self._tally.nodes[sink.row] = sink.nodes
+        while sink.said:
+            self._tally.put(sink.row, *sink.said.popitem())
+
+    def _number_old(self) -> None:
+        """Forwards that have gone on for a while get their numbers before any that end after that."""
+        now = time.monotonic()
+        for sink in list(self._going_on.values()):
+            if sink.row < 0 and sink.last is not None and now - sink.opened >= NUMBERED_AFTER:
+                sink.row = self._tally.add(time.time())
+
+    def _settle(self) -> None:
+        """The rows of forwards still going on say what is known of them."""
+        self._number_old()
+        for sink in list(self._going_on.values()):
+            if sink.row >= 0:
+                self._put(sink)
+
+    def _stir(self) -> None:
+        self.changes += 1
+        view = self._view
+        if view is not None:
+            view.stir()
+
+    # -- read
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per forward, as `forwards` would give it; `when` is this process's clock when the row was made."""
+        with self._lock:
+            self._settle()
+            return [self._tally.row(row) for row in range(len(self._tally))]
+
+    def __len__(self) -> int:
+        return len(self._tally)
+
+    def __bool__(self) -> bool:
+        """True, also before the first forward: a Live is a Live."""
+        return True
+
+    def figure(self, theme: str | None = None) -> Figure:
+        """The figure that `progress` draws of the same facts, as of now. Raises `ExtraMissing` without plotly."""
+        return progress_figure([self._snapshot()], theme=theme, title=self._title)
+
+    def picture(self, theme: str | None = None) -> Picture:
+        """The traces and the layout of `figure`, as plain dicts; plotly is not asked."""
+        return progress_picture([self._snapshot()], theme=theme, title=self._title)
+
+    def _snapshot(self) -> Any:
+        with self._lock:
+            self._settle()
+            return self._tally.snapshot()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a forward goes on that has no row yet and will get one by going on."""
+        return any(sink.row < 0 for sink in list(self._going_on.values()))
+
+    def __repr__(self) -> str:
+        with self._lock:
+            self._settle()
+            words = standing(self._tally, going_on=any(sink.row >= 0 for sink in self._going_on.values()))
+        name = "" if self._title is None else repr(self._title)
+        return f"Live({name}): {words}{', closed' if self._closed else ''}"
+
+    # -- shown
+
+    def widget(self) -> Any:
+        """The figure as a widget that is redrawn in place; the same one each time.
+
+        Raises `ExtraMissing` where plotly, ipywidgets or anywidget is not installed.
+        """
+        return self._viewed().canvas()
+
+    def _viewed(self) -> View:
+        with self._lock:
+            if self._view is None:
+                self._view = View(self)
+            return self._view
+
+    def _ipython_display_(self, **_: Any) -> None:
+        self._viewed().show()
+
+    def close(self) -> None:
+        """Draw the last state and stop drawing; nothing else stops, and what is told is still tallied."""
+        self._closed = True
+        if self._view is not None:
+            self._view.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

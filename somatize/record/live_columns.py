@@ -1,0 +1,174 @@
+"""What a Live keeps: a few numbers per forward, in columns, so that a million of them fit in memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from somatize.storage.columns import number
+from somatize.storage.packing import field_path
+
+from .columns import GAP, MOST_WHYS, OPEN, STATES, Columns, Series
+
+_ABSENT, _FLOAT, _WHOLE, _TEXT = range(4)
+_EXACT = 2**53
+_BLOCK = 1024
+_GAPS = array("d", [GAP]) * _BLOCK
+
+
+class Texts:
+    """One summarised field over the forwards: the text said last in each, or none.
+
+    A text that its number writes again as it was is kept as that number; the few others as they are.
+    """
+
+    __slots__ = ("_texts", "kinds", "numbers")
+
+    def __init__(self) -> None:
+        self.kinds = bytearray()
+        self.numbers = array("d")
+        self._texts: dict[int, str] = {}
+
+    def put(self, row: int, text: str, value: float | None) -> None:
+        """`text`, which is the number `value` or none, was said of a row; what was said before of it is forgotten."""
+        if self.kinds[row] == _TEXT:
+            del self._texts[row]
+        if value is not None and repr(value) == text:
+            self.kinds[row], self.numbers[row] = _FLOAT, value
+        elif value is not None and -_EXACT < value < _EXACT and str(int(value)) == text:
+            self.kinds[row], self.numbers[row] = _WHOLE, value
+        else:
+            self.kinds[row], self._texts[row] = _TEXT, text
+
+    def put_number(self, row: int, value: float) -> None:
+        """`put` of the text that a float has."""
+        if self.kinds[row] == _TEXT:
+            del self._texts[row]
+        self.kinds[row], self.numbers[row] = _FLOAT, value
+
+    def __getitem__(self, row: int) -> str | None:
+        kind = self.kinds[row]
+        if kind == _FLOAT:
+            return repr(self.numbers[row])
+        if kind == _WHOLE:
+            return str(int(self.numbers[row]))
+        return self._texts[row] if kind else None
+
+
+class Tally:
+    """The forwards that have a number: a row each. Whoever changes it holds the lock of its Live.
+
+    The columns are longer than there are rows: they grow by blocks, so that a row costs no more than what is said.
+    """
+
+    def __init__(self, of: Sequence[str], summarising: Sequence[str]) -> None:
+        self.drawn = Columns.of("", of)
+        self.nodes = array("l")
+        self.when = array("d")
+        self.texts = {path: Texts() for path in summarising}
+        self._rows = 0
+        self._kept: dict[str, tuple[list[Series], list[Texts]]] = {}
+        for series in self.drawn.series:
+            self._kept.setdefault(field_path(series.name), ([], []))[0].append(series)
+        for path, texts in self.texts.items():
+            self._kept.setdefault(path, ([], []))[1].append(texts)
+        self.wanted: dict[str, list[tuple[str, str]]] = {}
+        """By kind of fact, the fields that are kept and their paths."""
+        for path in self._kept:
+            kind, _, field = path.rpartition(".")
+            self.wanted.setdefault(kind, []).append((field, path))
+        self._own = [series for series in self.drawn.series if series.name in ("took_us", "nodes")]
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def add(self, when: float) -> int:
+        """Number a forward: the next one."""
+        row = self._rows
+        if row == len(self.nodes):
+            self._grow()
+        self.when[row] = when
+        self._rows = row + 1
+        return row
+
+    def _grow(self) -> None:
+        begin, drawn = len(self.nodes), self.drawn
+        drawn.forwards.extend(range(begin, begin + _BLOCK))
+        drawn.states.extend(bytes([OPEN]) * _BLOCK)
+        drawn.took_us.extend(_GAPS)
+        for series in drawn.series:
+            series.values.extend(_GAPS)
+            series.kinds.extend(bytes(_BLOCK))
+        for texts in self.texts.values():
+            texts.numbers.extend(_GAPS)
+            texts.kinds.extend(bytes(_BLOCK))
+        self.when.extend(_GAPS)
+        self.nodes.extend(bytes(_BLOCK))
+
+    def end(self, row: int, state: int, took_us: int, when: float, why: str | None) -> None:
+        """A forward that has a number ended."""
+        self.drawn.states[row] = state
+        self.drawn.took_us[row] = took_us
+        self.when[row] = when
+        for series in self._own:
+            series.put_number(row, float(took_us if series.name == "took_us" else self.nodes[row]))
+        if why is not None:
+            self._because(row, why)
+
+    def _because(self, row: int, why: str) -> None:
+        whys = self.drawn.whys
+        whys[row] = why
+        if len(whys) > MOST_WHYS:
+            del whys[min(whys)]
+
+    def put(self, row: int, path: str, said: str | float) -> None:
+        """A text, or the float that one stands for, was said of a path in a forward."""
+        series, texts = self._kept[path]
+        if type(said) is float:
+            for one in series:
+                one.put_number(row, said)
+            for other in texts:
+                other.put_number(row, said)
+            return
+        value = number(said)  # type: ignore[arg-type]
+        for one in series:
+            if value is None:
+                one.put(row, said)  # type: ignore[arg-type]
+            else:
+                one.put_number(row, value)
+        for other in texts:
+            other.put(row, said, value)  # type: ignore[arg-type]
+
+    def row(self, row: int) -> dict[str, Any]:
+        """A forward as `forwards` gives it."""
+        took = self.drawn.took_us[row]
+        return {
+            "forward": row,
+            "state": STATES[self.drawn.states[row]],
+            "nodes": self.nodes[row],
+            "took_us": int(took) if took == took else None,
+            **{path: texts[row] for path, texts in self.texts.items()},
+            "when": self.when[row],
+        }
+
+    def snapshot(self) -> Columns:
+        """What is drawn, as it is now: the forwards go on meanwhile."""
+        drawn, rows = self.drawn, self._rows
+        copy = Columns("", drawn.forwards[:rows], drawn.states[:rows], drawn.took_us[:rows], whys=drawn.whys.copy())
+        for series in drawn.series:
+            short = Series(series.name)
+            short.values, short.kinds, short.words = series.values[:rows], series.kinds[:rows], series.words
+            copy.series.append(short)
+        return copy
+
+
+def paths_of(summarising: Iterable[str]) -> list[str]:
+    """The full paths of names such as ``loss`` and ``ran.took_us``, each once."""
+    if isinstance(summarising, str):
+        raise TypeError(f"summarising= is a list of names, as summarising=[{summarising!r}]")
+    names: list[Any] = list(summarising)
+    for name in names:
+        if not isinstance(name, str) or not all(name.split(".")):
+            raise ValueError(f"summarising= holds {name!r}; it takes names such as 'loss' or 'ran.took_us'")
+    return list(dict.fromkeys(field_path(name) for name in names))

@@ -1,0 +1,218 @@
+"""A Live on the screen: one output in a notebook, redrawn by a thread of its own, and the still picture it leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from somatize import cells, plotting
+from somatize.cells import Canvas, Part, Parts
+
+from .live_still import PNG, brief, kaleido_picture, kept_picture, still
+
+if TYPE_CHECKING:
+    from .live import Live
+
+PERIOD = 0.1
+"""Seconds from one redraw to the next, at least."""
+_SHARE = 0.04
+"""The part of the time that drawing may take from the forwards."""
+_BYTES_PER_SECOND = 400_000
+"""Well under what a notebook server passes on before it drops messages."""
+_AGAIN = 0.25
+"""Seconds after which to look again at forwards that have no row yet."""
+_ANSWER = 2.0
+"""Seconds a browser has to send its picture."""
+
+
+class View:
+    """Where a Live is shown. It holds nothing that keeps the Live alive."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = weakref.ref(live)
+        self._display = f"somatize-live-{uuid4().hex}"
+        self._canvas: Canvas | None = None
+        self._sent: dict[str, Part] = {}
+        self._lock = threading.RLock()
+        self._stirred = threading.Event()
+        self._closed = threading.Event()
+        self._answered = threading.Event()
+        self._stop_listening: Callable[[], None] | None = None
+        self._shown = False
+        self._looked_at = False
+        self._kept = -1
+        self._asked = 0
+        for event in (self._closed, self._stirred):
+            weakref.finalize(live, event.set).atexit = False
+
+    # -- drawn again and again
+
+    def stir(self) -> None:
+        """Something changed. Cheap: it is called for every forward."""
+        if not self._stirred.is_set():
+            self._stirred.set()
+
+    def canvas(self) -> Canvas:
+        """The widget, made when first asked for; from then on a thread keeps it up to date."""
+        with self._lock:
+            if self._canvas is None:
+                self._canvas = cells.canvas(plotting.script, self._whole, self.show, self._heard)
+                if not self._closed.is_set():
+                    threading.Thread(
+                        target=_keep_drawn, args=(weakref.ref(self),), name="somatize-live", daemon=True
+                    ).start()
+            return self._canvas
+
+    def draw(self) -> int:
+        """Send what changed since the last time; gives the bytes sent, about."""
+        with self._lock:
+            self._stirred.clear()
+            live = self._live()
+            if self._canvas is None or live is None:
+                return 0
+            parts, traces = _parts_of(live)
+            changed = {name: part for name, part in parts.items() if self._sent.get(name) != part}
+            if changed:
+                self._sent = parts
+                self._canvas.push(changed, traces)
+            return sum(part.size for part in changed.values())
+
+    def _whole(self) -> tuple[Parts, int]:
+        """The whole figure, for a page that opens or loads again."""
+        with self._lock:
+            live = self._live()
+            if live is not None and not (self._closed.is_set() and self._sent):
+                self._sent, _ = _parts_of(live)
+            return self._sent, len(self._sent) - 1
+
+    def wait(self) -> None:
+        """Return when there may be something to draw, or to stop for."""
+        live = self._live()
+        timeout = _AGAIN if live is not None and live.waits else None
+        del live
+        self._stirred.wait(timeout)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait that long, or until the end; says whether that has come."""
+        return self._closed.wait(seconds) or self._live() is None
+
+    # -- in a cell
+
+    def show(self) -> None:
+        """Put the figure into the cell that runs, or the text where there are no cells."""
+        live = self._live()
+        if live is None:
+            return
+        if cells.kernel() is None:
+            print(repr(live))  # noqa: T201  what IPython shows in a terminal
+            return
+        if cells.able() and cells.attended():
+            self.canvas()
+        with self._lock:
+            bundle = self._with_view(live) if self._canvas is not None else still(live, pictured=False)
+            cells.show(bundle, self._display, again=False)
+            self._shown = True
+            self._kept = -1
+            if self._stop_listening is None:
+                self._listen()
+
+    def _listen(self) -> None:
+        me = weakref.ref(self)
+
+        def ended() -> None:
+            view = me()
+            if view is not None:
+                view.keep()
+
+        self._stop_listening = cells.at_cell_end(ended)
+        weakref.finalize(self, self._stop_listening)
+
+    def _with_view(self, live: Live) -> dict[str, Any]:
+        return {"text/plain": repr(live), cells.VIEW: cells.view_of(self.canvas())}
+
+    # -- the picture that stays
+
+    def keep(self) -> None:
+        """Draw the last state, and let the output hold a picture of it for the saved notebook."""
+        live = self._live()
+        if live is None:
+            return
+        self.draw()
+        if not self._shown or self._kept == live.changes:
+            return
+        self._kept = live.changes
+        if self._canvas is None:
+            self._keep_still(live)
+            return
+        self._asked += 1
+        self._answered.clear()
+        if not self._looked_at:  # for as long as it takes to know whether a browser is there
+            cells.show(self._with_view(live) | kept_picture(live.figure(), pictured=False), self._display, again=True)
+        self._canvas.ask(self._asked)
+        threading.Thread(target=self._or_without_browser, args=(self._asked,), daemon=True).start()
+
+    def _keep_still(self, live: Live) -> None:
+        if cells.attended():  # kaleido takes seconds; the one who waits for the next cell should not
+            cells.show(still(live, pictured=False), self._display, again=True)
+            threading.Thread(target=self._show_still, daemon=True).start()
+        else:
+            self._show_still()
+
+    def _show_still(self) -> None:
+        live = self._live()
+        if live is not None:
+            bundle = still(live, pictured=True)
+            if PNG in bundle or not cells.attended():
+                cells.show(bundle, self._display, again=True)
+
+    def _or_without_browser(self, asked: int) -> None:
+        if self._answered.wait(_ANSWER):
+            return
+        live = self._live()
+        png = kaleido_picture(live.figure()) if live is not None else None
+        if png is not None and asked == self._asked and not self._answered.is_set():
+            self._picture(png)
+
+    def _heard(self, content: Mapping[str, Any]) -> None:
+        self._looked_at = True
+        if content.get("said") == "picture" and content.get("asked") == self._asked:
+            self._answered.set()
+            self._picture(str(content["png"]))
+
+    def _picture(self, png: str) -> None:
+        live = self._live()
+        if live is not None:
+            cells.show(self._with_view(live) | {PNG: png}, self._display, again=True)
+
+    def close(self) -> None:
+        """Draw the last state, keep its picture, and end the drawing."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._stirred.set()
+        self.keep()
+        if self._stop_listening is not None:
+            self._stop_listening()
+
+
+def _parts_of(live: Live) -> tuple[dict[str, Part], int]:
+    picture = live.picture()
+    data = brief(picture.data)
+    parts = {f"trace_{place}": cells.part_of(trace) for place, trace in enumerate(data)}
+    return {"layout": cells.part_of(picture.layout), **parts}, len(data)
+
+
+def _keep_drawn(reference: weakref.ref[View]) -> None:
+    """Redraw a view when it was stirred, at a pace that leaves the forwards and the connection their room."""
+    while (view := reference()) is not None:
+        view.wait()
+        began = time.thread_time()  # what it takes from the forwards, and not how long it waited for them
+        size = view.draw()
+        spent = time.thread_time() - began
+        if view.pause(max(PERIOD, spent / _SHARE, size / _BYTES_PER_SECOND)):
+            return
+        del view

@@ -1,0 +1,147 @@
+"""A JupyterLab on loopback and a headless browser that opens a notebook in it, as a person would."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def until(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """What `found` gives once it gives something; asked again and again until then."""
+    deadline = time.monotonic() + seconds
+    while not (answer := found()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)
+    return answer
+
+
+@contextmanager
+def lab(place: Path) -> Iterator[str]:
+    """A server whose home, settings and notebooks are all in `place`; gives its address, with the token."""
+    token = secrets.token_hex(16)
+    places = {"HOME": place, "JUPYTER_CONFIG_DIR": place / "config", "JUPYTER_DATA_DIR": place / "data"}
+    runtime = place / "runtime"
+    environment = {**os.environ, **{name: str(at) for name, at in places.items()}, "JUPYTER_RUNTIME_DIR": str(runtime)}
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0", "--allow-root"]
+    command += [
+        f"--ServerApp.root_dir={place}",
+        f"--IdentityProvider.token={token}",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.extension_manager=readonly",
+        "--LabApp.news_url=None",
+    ]
+    with (place / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log)
+    try:
+        info = until(lambda: _info(runtime, server, place), "the server")
+        yield f"{info['url']}lab/tree/{{}}?token={token}&reset"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _info(runtime: Path, server: subprocess.Popen[bytes], place: Path) -> dict[str, Any] | None:
+    assert server.poll() is None, (place / "server.log").read_text()
+    for path in runtime.glob("jpserver-*.json"):
+        try:
+            return dict(json.loads(path.read_text()))
+        except ValueError:
+            return None
+    return None
+
+
+def write_notebook(path: Path, *sources: str) -> None:
+    """A notebook with these cells, none of them run."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(notebook, path)
+
+
+class Page:
+    """A notebook open in a browser."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+
+    def open(self, address: str) -> None:
+        self.page.goto(address)
+        self.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
+        self.page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(
+            timeout=60_000, state="attached"
+        )
+
+    def cell(self, place: int) -> Any:
+        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(place)
+
+    def start(self, place: int) -> None:
+        """Run a cell, without waiting for its end."""
+        self.cell(place).locator(".jp-InputArea-editor").click()
+        self.page.keyboard.press("Control+Enter")
+
+    def prompt(self, place: int) -> str:
+        """``[*]`` while a cell runs, then its number."""
+        return str(self.cell(place).locator(".jp-InputPrompt").first.inner_text()).strip()
+
+    def run(self, place: int) -> None:
+        """Run a cell to its end."""
+        before = self.prompt(place)
+        self.start(place)
+        until(lambda: self.ended(place) and self.prompt(place) != before, f"the end of cell {place}")
+
+    def ended(self, place: int) -> bool:
+        """Whether a cell was run, and to its end."""
+        return re.fullmatch(r"\[\d+\]:", self.prompt(place)) is not None
+
+    def outputs(self, place: int) -> int:
+        return int(self.cell(place).locator(".jp-OutputArea-child").count())
+
+    def text(self, place: int) -> str:
+        return str(self.cell(place).locator(".jp-OutputArea").inner_text())
+
+    def paths(self, place: int) -> list[str]:
+        """The lines drawn in a cell's figure, as the browser has them."""
+        return list(
+            self.page.evaluate(
+                """place => {
+                const cell = document.querySelectorAll(".jp-Notebook .jp-CodeCell")[place];
+                return [...cell.querySelectorAll(".js-plotly-plot path.js-line")].map(path => path.getAttribute("d"));
+            }""",
+                place,
+            )
+        )
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Chromium, headless, with a profile of its own."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        try:
+            yield chromium
+        finally:
+            chromium.close()
