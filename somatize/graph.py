@@ -44,8 +44,9 @@ class Graph:
 
         `thing` is what `somatize.node` takes, with its suffixes. Raises `NameTaken`, `NotANode`, `GraphError`.
         """
+        id = self._declaration.node(*args)
         self._program = None
-        return self._declaration.node(*args)
+        return id
 
     def edge(self, before: str, after: str) -> None:
         """Declare that the value of `before` feeds `after`.
@@ -53,8 +54,8 @@ class Graph:
         Raises `UnknownNode` with the nearest id, `CycleError` with the way round, and `GraphError` for an edge that
         is there already.
         """
-        self._program = None
         self._declaration.topology.connect(before, after)
+        self._program = None
 
     def forward(
         self,
@@ -159,6 +160,12 @@ class Graph:
 
     def __repr__(self) -> str:
         return self._declaration.shown()
+
+    def __copy__(self) -> Graph:
+        """A graph of its own, whose nodes run the same objects."""
+        graph = type(self)()
+        graph._declaration = self._declaration.copied()
+        return graph
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_declaration": self._declaration, "_program": None}

@@ -20,8 +20,9 @@ _AT_ONCE = 1 << 19  # bytes, where a tensor is gone through in pieces
 
 
 def loaded() -> Any:
-    """The torch module if something imported it, else None."""
-    return sys.modules.get("torch")
+    """The torch module if something imported it, else None; also where another thread is just importing it."""
+    torch = sys.modules.get("torch")
+    return None if torch is None or getattr(torch.__spec__, "_initializing", False) else torch
 
 
 def is_module(thing: object) -> bool:
@@ -41,9 +42,15 @@ def elsewhere(value: object, device: str) -> str | None:
         return None
     for tensor in _tensors(value, torch.Tensor):
         actual = str(tensor.device)
-        if actual != device and actual.partition(":")[0] != device:
+        if actual != device and not _is_one_of(actual, device):
             return actual
     return None
+
+
+def _is_one_of(actual: str, device: str) -> bool:
+    kind, _, number = device.partition(":")
+    actual_kind, _, actual_number = actual.partition(":")
+    return actual_kind == kind and (not number or number == (actual_number or "0"))
 
 
 def _tensors(value: object, kind: Any) -> Iterator[Any]:
