@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -119,6 +119,52 @@ class Store:
     def kept(self, prefix: str = "") -> list[Kept]:
         """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes`, and the `meta` of each."""
         return kept.entries(self.opened, prefix)
+
+    # -- keeping house
+
+    def check(self) -> list[str]:
+        """A sentence for each invariant that does not hold: damage, above all. Empty if all is well.
+
+        Reads the whole store: about a second for 100,000 forwards.
+        """
+        from .storage.checking import check
+
+        return check(self.opened)
+
+    def forget(self, run: str | Iterable[str]) -> None:
+        """Take one run away, or several at once: all or none, also while others read. The space is used again.
+
+        Raises `UnknownRun`, and `RecordError` for a run that a recorder has open.
+        """
+        from .storage.housekeeping import forget
+
+        forget(self.opened, [run] if isinstance(run, str) else run)
+
+    def rename(self, run: str, to: str) -> None:
+        """Give a run another name. Raises `UnknownRun`, `BadRun` for a name that is taken or cannot be one.
+
+        Raises `RecordError` for a run that a recorder has open.
+        """
+        from .storage.housekeeping import rename
+
+        rename(self.opened, run, to)
+
+    def compact(self) -> None:
+        """Give the space of what was forgotten back to the disk, also while others read and write.
+
+        Writes the store anew, so it needs the room for a second one meanwhile.
+        """
+        from .storage.housekeeping import compact
+
+        compact(self.opened)
+
+    def copy(self, path: str | os.PathLike[str]) -> Store:
+        """Copy the store as it is now to a place where there is none, also while others write to it."""
+        from .storage.housekeeping import copy
+
+        target = Path(os.path.realpath(os.fspath(path)))
+        copy(self.opened, target, Store)
+        return Store(target)
 
     # -- the handle
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from somatize.errors import DamagedStore, StoreError, StoreReadOnly
 
+from . import place
 from .pages import BadPages, PageFile
 
 T = TypeVar("T")
@@ -119,20 +120,59 @@ class _Gate:
 class Environment:
     """One LMDB file, open in this process at most once. Threads may share it; a forked child may not use it."""
 
-    def __init__(self, path: Path, *, writable: bool, full_sync: bool = True) -> None:
-        """Open a file that `create` made. Raises `DamagedStore` if it is not as LMDB leaves its files."""
-        self.path = path
+    def __init__(self, directory: Path, name: str, *, writable: bool, full_sync: bool = True) -> None:
+        """Open the newest file of a name that `create` or `compact` made.
+
+        Raises `DamagedStore` if it is not as LMDB leaves its files.
+        """
+        self.directory = directory
+        self.name = name
         self.writable = writable
         self._full_sync = full_sync
         self._gate = _Gate()
         self._writer = threading.Lock()
         self._env: Any = None
         self._fd = -1
-        verify(path, _VERIFIED_PAGES)
-        if writable or os.access(f"{path}-lock", os.W_OK):
-            self._env = self._opened()
-        else:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open()
+
+    def _open(self) -> None:
+        for attempt in range(_ATTEMPTS):
+            self.path = place.newest(self.directory, self.name)
+            self._successor = str(place.successor(self.path))
+            try:
+                verify(self.path, _VERIFIED_PAGES)
+                if self.writable or os.access(f"{self.path}-lock", os.W_OK):
+                    self._env = self._opened()
+                else:
+                    self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                return
+            except (FileNotFoundError, DamagedStore):
+                if self.path.exists() or attempt == _ATTEMPTS - 1:
+                    raise  # else it was compacted in between
+
+    def _follow(self) -> None:
+        """Go on in the successor of the file, if somebody compacted it."""
+        if os.path.exists(self._successor):  # noqa: PTH110  asked before each transaction
+            with self._alone():
+                if os.path.exists(self._successor):  # noqa: PTH110
+                    self._let_go()
+                    self._open()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            if not self._gate.shut(patience=60.0):
+                raise StoreError(f"{self.path} is being read for a minute; it cannot be opened anew meanwhile")
+            yield
+        finally:
+            self._gate.open()
+
+    def _let_go(self) -> None:
+        if self._env is not None:
+            self._env.close()
+        elif self._fd >= 0:
+            os.close(self._fd)
+        self._env, self._fd = None, -1
 
     def _opened(self) -> Any:
         import lmdb
@@ -157,6 +197,7 @@ class Environment:
     @contextmanager
     def read(self) -> Iterator[Reading]:
         """A snapshot for the length of the `with`. Values are views into it: copy what should stay."""
+        self._follow()
         if self._env is None:
             with _damage_named(self.path):
                 yield PageFile(self._fd)
@@ -187,6 +228,7 @@ class Environment:
             with self.read() as reading:
                 return work(reading)
         for attempt in range(_ATTEMPTS):
+            self._follow()
             try:
                 snapshot = PageFile(self._fd)
                 made = work(snapshot)
@@ -211,9 +253,12 @@ class Environment:
             raise StoreReadOnly(f"{self.path.parent} may only be read")
         with self._writer:
             while True:
+                self._follow()
                 try:
                     with self._gate.one_of_many():
                         return self._transact(work)
+                except _Moved:
+                    continue
                 except lmdb.MapFullError:
                     self._grow()
                 except lmdb.MapResizedError:
@@ -224,6 +269,8 @@ class Environment:
     def _transact(self, work: Callable[[Writing], T]) -> T:
         txn = self._env.begin(write=True, buffers=True)
         try:
+            if os.path.exists(self._successor):  # noqa: PTH110
+                raise _Moved  # compacted while this waited for its turn
             made = work(Writing(txn))
             txn.commit()
             return made
@@ -240,11 +287,31 @@ class Environment:
         self._resize(0)
 
     def _resize(self, size: int) -> None:
-        try:
-            if self._gate.shut(patience=60.0):
-                self._env.set_mapsize(size)
-        finally:
-            self._gate.open()
+        with self._alone():
+            self._env.set_mapsize(size)
+
+    def compact(self) -> None:
+        """Give free space back to the disk: write a copy without it, which takes the file's place.
+
+        Others may read and write meanwhile; they go on in the successor by themselves.
+        """
+        with self._writer:
+            self._follow()
+            txn = self._env.begin(write=True)  # nobody writes to the old file once its successor is there
+            try:
+                if os.path.exists(self._successor):  # noqa: PTH110
+                    return
+                making = self.path.with_name(f".making-{self.path.name}.{os.getpid()}")
+                making.unlink(missing_ok=True)
+                self.copy_to(making)
+                making.rename(self._successor)
+                place.sync(self.directory)
+                old = self.path
+                for name in (old, old.with_name(f"{old.name}-lock")):
+                    name.unlink(missing_ok=True)
+            finally:
+                txn.abort()
+            self._follow()
 
     def sweep(self) -> None:
         """Clear away the marks of readers that were killed; they would keep old pages from being used again."""
@@ -266,11 +333,7 @@ class Environment:
     def close(self) -> None:
         """Unmap the file, once the transactions of other threads have ended."""
         self._gate.shut(patience=60.0)
-        if self._env is not None:
-            self._env.close()
-        elif self._fd >= 0:
-            os.close(self._fd)
-        self._env, self._fd = None, -1
+        self._let_go()
 
     def before_fork(self) -> None:
         """Let no transaction be open at the moment of a fork: the child would share it."""
@@ -279,6 +342,10 @@ class Environment:
     def after_fork(self) -> None:
         """Go on, in the parent."""
         self._gate.open()
+
+
+class _Moved(Exception):
+    """The file was compacted, and its successor is to be used."""
 
 
 class BadValue(Exception):

@@ -39,7 +39,7 @@ class Opened:
         self.references = 0
         self.writable = place.writable(path)
         self.locks = Locks(path / place.LOCKS, writable=self.writable)
-        self.records = Environment(path / place.RECORDS, writable=self.writable)
+        self.records = Environment(path, place.RECORDS, writable=self.writable)
         self.opening = threading.RLock()
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
@@ -59,7 +59,7 @@ class Opened:
         """The file of kept values, opened when first asked for."""
         with self._lock:
             if self._values is None:
-                self._values = Environment(self.path / place.VALUES, writable=self.writable, full_sync=False)
+                self._values = Environment(self.path, place.VALUES, writable=self.writable, full_sync=False)
             return self._values
 
     @property
@@ -91,7 +91,7 @@ class Opened:
             found = self.path.stat()
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == self.identity and (self.path / place.RECORDS).exists()
+        return (found.st_dev, found.st_ino) == self.identity and (self.path / place.LOCKS).exists()
 
     def must_be_writable(self) -> None:
         """Raise `StoreReadOnly` where this process may not write."""
@@ -184,8 +184,8 @@ def exclusive() -> AbstractContextManager[Any]:
 
 
 def _fill(directory: Path) -> None:
-    create(directory / place.RECORDS)
-    create(directory / place.VALUES)
+    create(directory / f"{place.RECORDS}.lmdb")
+    create(directory / f"{place.VALUES}.lmdb")
 
 
 def _before_fork() -> None:

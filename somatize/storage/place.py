@@ -19,8 +19,8 @@ from somatize.errors import DamagedStore, NewerFormat, NoStore, StoreReadOnly, S
 FORMAT = 1
 _FORMAT_NAME = "FORMAT"
 _FORMAT_START = "somatize store, format "
-RECORDS = "records.lmdb"
-VALUES = "values.lmdb"
+RECORDS = "records"
+VALUES = "values"
 LOCKS = "locks"
 NUMBERS = "numbers"
 JOURNALS = "journals"
@@ -64,7 +64,7 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
 
 def _ours(name: str) -> bool:
     # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
-    return name.startswith(_MAKING) or name in {RECORDS, VALUES, LOCKS, NUMBERS, JOURNALS, FILES}
+    return name.startswith(_MAKING) or name in {f"{RECORDS}.lmdb", f"{VALUES}.lmdb", LOCKS, NUMBERS, JOURNALS, FILES}
 
 
 def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> None:
@@ -74,7 +74,7 @@ def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> No
     (making / _FORMAT_NAME).write_text(f"{_FORMAT_START}{FORMAT}\n", encoding="ascii")
     for name in (JOURNALS, FILES):
         (path / name).mkdir(exist_ok=True)
-    for name in (RECORDS, VALUES, LOCKS, NUMBERS, _FORMAT_NAME):
+    for name in (f"{RECORDS}.lmdb", f"{VALUES}.lmdb", LOCKS, NUMBERS, _FORMAT_NAME):
         sync(making / name)
         try:
             os.link(making / name, path / name)
@@ -98,13 +98,40 @@ def check_format(path: Path) -> None:
     if int(number) > FORMAT:
         raise NewerFormat(f"{path} has format {int(number)}; this somatize reads up to {FORMAT}: upgrade it to read on")
     for name in (RECORDS, VALUES):
-        if not (path / name).exists():
-            raise DamagedStore(f"{path / name} is missing from the store")
+        newest(path, name)
+
+
+def newest(path: Path, name: str) -> Path:
+    """The LMDB file of a name: compacting one makes its successor, `records.1.lmdb` after `records.lmdb`."""
+    for _ in range(3):  # a successor may take the place of what was just listed
+        numbers = [number for one in path.glob(f"{name}*.lmdb") if (number := _generation(one.name, name)) is not None]
+        if numbers:
+            found = generation_of(path, name, max(numbers))
+            if found.exists():
+                return found
+    raise DamagedStore(f"{path / name}.lmdb is missing from the store")
+
+
+def generation_of(path: Path, name: str, number: int) -> Path:
+    """The LMDB file of a name and a number of times it was compacted."""
+    return path / (f"{name}.{number}.lmdb" if number else f"{name}.lmdb")
+
+
+def successor(path: Path) -> Path:
+    """The file that takes the place of an LMDB file when it is compacted."""
+    name, _, number = path.name.removesuffix(".lmdb").partition(".")
+    return generation_of(path.parent, name, int(number or 0) + 1)
+
+
+def _generation(file: str, name: str) -> int | None:
+    number = file.removesuffix(".lmdb").removeprefix(name).removeprefix(".")
+    return int(number or 0) if number.isdigit() or not number else None
 
 
 def writable(path: Path) -> bool:
     """Whether this process may write everywhere in the store."""
-    return all(os.access(path / name, os.W_OK) for name in ("", RECORDS, VALUES, LOCKS, NUMBERS, JOURNALS))
+    files = [path, newest(path, RECORDS), newest(path, VALUES), *(path / name for name in (LOCKS, NUMBERS, JOURNALS))]
+    return all(os.access(file, os.W_OK) for file in files)
 
 
 def sync(path: Path) -> None:
