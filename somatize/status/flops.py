@@ -19,19 +19,25 @@ from typing import Any, NamedTuple
 from somatize import tensors
 
 _LIGHT_NAMES = (
-    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _batch_norm_with_update _local_scalar_dense _log_softmax "
-    "_log_softmax_backward_data _native_batch_norm_legit _softmax _softmax_backward_data _to_copy _unsafe_view "
-    "adaptive_avg_pool2d alias all any arange argmax argmin argsort as_strided avg_pool2d avg_pool2d_backward "
-    "bernoulli bernoulli_ cat clone constant_pad_nd contiguous copy_ cudnn_batch_norm cudnn_batch_norm_backward "
-    "cumsum detach detach_ dropout embedding embedding_dense_backward empty empty_like empty_strided eye fill "
-    "fill_ full full_like gather index index_add index_add_ index_put index_put_ index_select isfinite isnan item "
-    "lift_fresh linspace masked_fill masked_fill_ masked_select max max_pool2d_with_indices "
-    "max_pool2d_with_indices_backward mean min native_batch_norm native_batch_norm_backward native_dropout "
-    "native_dropout_backward native_group_norm native_group_norm_backward native_layer_norm "
-    "native_layer_norm_backward new_empty new_empty_strided new_full new_ones new_zeros nll_loss_backward "
-    "nll_loss_forward nonzero normal normal_ one_hot ones ones_like pad rand rand_like randint randn randn_like "
-    "random_ randperm repeat resize_ roll scalar_tensor scatter scatter_ scatter_add scatter_add_ select_backward "
-    "set_ slice_backward stack std sum topk unbind uniform_ var var_mean where zero_ zeros zeros_like "
+    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _batch_norm_with_update _fused_rms_norm "
+    "_local_scalar_dense _log_softmax _log_softmax_backward_data _native_batch_norm_legit "
+    "_native_batch_norm_legit_no_training _safe_softmax _softmax _softmax_backward_data _to_copy _unique2 "
+    "_unsafe_view adaptive_avg_pool2d alias all any arange argmax argmin argsort as_strided avg_pool2d "
+    "avg_pool2d_backward bernoulli bernoulli_ binary_cross_entropy binary_cross_entropy_backward "
+    "binary_cross_entropy_with_logits bincount cat clone constant_pad_nd contiguous copy_ cudnn_batch_norm "
+    "cudnn_batch_norm_backward cumprod cumsum detach detach_ dropout embedding embedding_dense_backward empty "
+    "empty_like empty_strided equal eye fill fill_ flip full full_like gather histc huber_loss "
+    "huber_loss_backward index index_add index_add_ index_put index_put_ index_select isfinite isnan item "
+    "lift_fresh linalg_vector_norm linspace logsumexp masked_fill masked_fill_ masked_select max "
+    "max_pool2d_with_indices max_pool2d_with_indices_backward mean min mse_loss mse_loss_backward "
+    "native_batch_norm native_batch_norm_backward native_dropout native_dropout_backward native_group_norm "
+    "native_group_norm_backward native_layer_norm native_layer_norm_backward new_empty new_empty_strided new_full "
+    "new_ones new_zeros nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward nonzero norm "
+    "normal normal_ one_hot ones ones_like pad rand rand_like randint randn randn_like random_ randperm "
+    "reflection_pad2d repeat resize_ rms_norm roll scalar_tensor scatter scatter_ scatter_add scatter_add_ "
+    "select_backward set_ slice_backward smooth_l1_loss smooth_l1_loss_backward stack std sum topk tril triu "
+    "unbind uniform_ unique_dim upsample_nearest2d upsample_nearest2d_backward var var_mean where zero_ zeros "
+    "zeros_like "
 )
 _LIGHT = frozenset(_LIGHT_NAMES.split())
 """Operators of torch's own whose work is no more than to read and write what they are given."""
@@ -163,6 +169,8 @@ def _mode(flop_counter: Any, tally: Tally) -> Any:
 
 def _is_light(func: Any) -> bool:
     name = func._overloadpacket.__name__
+    if func.namespace == "profiler":
+        return True
     if func.namespace not in ("aten", "prims", "prim"):
         return False
     if name in _LIGHT or name.startswith(_LIGHT_PREFIXES) or func.is_view:

@@ -1,0 +1,261 @@
+"""The graph's side: forwards and their nodes as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from somatize import Graph, Node, node
+from somatize.quiet import QUIET
+from somatize.status import LogEvent, Status, TaskEvent
+
+
+def shown(status: Status) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    status.subscribe(
+        lambda event: seen.append((event.kind.value, event.task.name)) if isinstance(event, TaskEvent) else None
+    )
+    return seen
+
+
+class Look(Node):
+    """A node that keeps what the status shows while it runs."""
+
+    def __init__(self) -> None:
+        self.saw: list[Any] = []
+
+    def forward(self, value: Any, ctx: Any) -> Any:
+        status = ctx.status
+        current = status.current
+        self.saw.append((current.name, current.parent.name, current.node, [task.name for task in status.tasks]))
+        return value
+
+
+def test_a_forward_is_a_task_and_its_nodes_are_in_it() -> None:
+    status, look = Status(), Look()
+    seen = shown(status)
+    graph = Graph.somatize(node(lambda x: x).named("a") >> look.named("b"))
+    assert graph.forward(3, watching=status) == 3
+    assert look.saw == [("b", "forward", "b", ["forward"])]
+    assert seen == [
+        ("started", "forward"),
+        ("started", "a"),
+        ("finished", "a"),
+        ("updated", "forward"),
+        ("started", "b"),
+        ("finished", "b"),
+        ("updated", "forward"),
+        ("finished", "forward"),
+    ]
+    assert (status.tasks, status.current) == ((), None)
+
+
+@pytest.mark.parametrize("error", [ValueError("expected [/s], got [red]"), KeyboardInterrupt()])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_node_that_fails_fails_its_task_and_the_forward_s(error: BaseException, threads: int) -> None:
+    status = Status()
+    tasks: list[Any] = []
+    status.subscribe(lambda event: tasks.append(event.task) if event.kind.value == "failed" else None)
+
+    def fails(value: Any) -> Any:
+        raise error
+
+    with pytest.raises(type(error)):
+        Graph.somatize(fails).forward(1, watching=status, threads=threads)
+    assert [(task.name, task.state, task.why) for task in tasks] == [
+        ("fails", "failed", f"{type(error).__name__}: {error}"),
+        ("forward", "failed", f"{type(error).__name__}: {error}"),
+    ]
+    assert (status.tasks, status.current) == ((), None)
+
+
+def test_its_times_are_those_of_the_facts() -> None:
+    status = Status()
+    facts: list[Any] = []
+    tasks: dict[str, Any] = {}
+    status.subscribe(lambda event: tasks.update({event.task.name: event.task}))
+    Graph.somatize(node(lambda x: sum(range(20_000))).named("a")).forward(watching=[facts.append, status])
+    assert f"{tasks['a'].elapsed * 1e6:.0f}" == facts[0]["took_us"]
+    assert f"{tasks['forward'].elapsed * 1e6:.0f}" == facts[1]["took_us"]
+
+
+def test_several_at_once_do_not_mix() -> None:
+    status = Status()
+    barrier = threading.Barrier(3)
+    parents: dict[int, Any] = {}
+
+    def work(value: int, ctx: Any) -> int:
+        barrier.wait()
+        with ctx.status.task(f"inner {value}") as inner:
+            barrier.wait()
+            parents[value] = inner.parent.parent
+            logging.getLogger("somatize.x").warning("of %d", value)
+        return value
+
+    graph = Graph.somatize(work)
+    threads = [threading.Thread(target=lambda n=n: graph.forward(n, watching=status)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(parent) for parent in parents.values()}) == 3
+    assert len({id(entry.task.parent.parent) for entry in status.logs if entry.task and entry.task.parent}) == 3
+    assert status.tasks == ()
+
+
+def test_branches_at_once_are_each_in_their_node() -> None:
+    status = Status()
+    barrier = threading.Barrier(3)
+
+    def work(value: Any, ctx: Any) -> Any:
+        barrier.wait()
+        with ctx.status.task("inner") as inner:
+            barrier.wait()
+            return inner.parent.name, inner.node
+
+    branches = node(work).named("a") | node(work).named("b") | node(work).named("c")
+    found = Graph.somatize(branches).forward(1, watching=status, threads=3)
+    assert found == {name: (name, name) for name in "abc"}
+    assert (status.tasks, status.current) == ((), None)
+
+
+def test_a_forward_inside_a_node_is_that_node_s_child() -> None:
+    status = Status()
+    looks = Look(), Look()
+    inner = Graph.somatize(looks[0].named("deep"))
+
+    def outer(value: Any, ctx: Any) -> Any:
+        inner.forward(value, watching=status)
+        assert ctx.status.current.name == "outer"
+        return value
+
+    Graph.somatize(node(outer) >> looks[1].named("after")).forward(1, watching=status)
+    assert looks[0].saw[0][:3] == ("deep", "forward", "deep")
+    assert looks[1].saw == [("after", "forward", "after", ["forward"])]
+
+
+def test_asyncio_tasks_do_not_mix() -> None:
+    status, look = Status(), Look()
+    graph = Graph.somatize(look.named("a"))
+
+    async def one(name: str) -> None:
+        with status.task(name):
+            await asyncio.sleep(0)
+            graph.forward(1, watching=status)
+            assert status.current is not None
+            assert status.current.name == name
+
+    async def both() -> None:
+        await asyncio.gather(one("x"), one("y"))
+
+    asyncio.run(both())
+    assert look.saw == [("a", "forward", "a", ["x", "y"]), ("a", "forward", "a", ["y"])]
+
+
+def test_a_forward_within_a_task_is_its_child() -> None:
+    status, look = Status(), Look()
+    with status.task("epoch"):
+        Graph.somatize(look.named("a")).forward(1, watching=status)
+    assert look.saw[0][3] == ["epoch"]
+
+
+def test_node_code_has_the_status_of_whoever_watches() -> None:
+    status, other = Status(), Status()
+
+    def work(value: Any, ctx: Any) -> Any:
+        with ctx.status.task("resizing", total=2) as task:
+            for _ in ctx.status.track([1, 2], "loop"):
+                task.advance()
+        with ctx.status.throughput("t").step([1]):
+            pass
+        for _ in ctx.status.throughput("t").iterate([1]):
+            pass
+        return ctx.status
+
+    graph = Graph.somatize(work)
+    assert graph.forward(1, watching=status) is status
+    assert graph.forward(1, watching=[[].append, other, status]) is other
+    for watching in (None, [].append):
+        found = graph.forward(1, watching=watching)
+        assert found is QUIET
+        assert (found.tasks, found.current, found.throughput("t").stats()) == ((), None, None)
+
+
+def test_the_quiet_one_does_nothing() -> None:
+    assert list(QUIET.track([1, 2], "x")) == [1, 2]
+    QUIET.subscribe(print)()
+    task = QUIET.task("x", 3)
+    task.total = 5
+    task.update(done=3)
+    task.fail("x")
+    task.finish()
+    assert (task.total, task.done, repr(task)) == (None, 0, "<a status that nobody sees>")
+    function = print
+    assert QUIET.carried(function) is function
+    with pytest.raises(ValueError), QUIET.task("x"):
+        raise ValueError
+
+
+def test_what_node_code_leaves_open_ends_with_its_node() -> None:
+    status = Status()
+    left: list[Any] = []
+    Graph.somatize(lambda x, ctx: left.append(ctx.status.task("left"))).forward(1, watching=status)
+    assert (left[0].state, left[0].mark) == ("finished", "left open")
+
+
+def test_progress_is_shown_at_the_node() -> None:
+    status = Status()
+
+    def work(value: Any, ctx: Any) -> Any:
+        ctx.progress(3, 9)
+        task = ctx.status.current
+        return task.done, task.total, task.percent
+
+    assert Graph.somatize(work).forward(1, watching=status) == (3, 9, 33)
+
+
+def test_they_are_not_logged_and_those_code_opens_are(caplog: pytest.LogCaptureFixture) -> None:
+    status = Status()
+    with caplog.at_level(logging.DEBUG, "somatize.status"):
+        Graph.somatize(lambda x, ctx: ctx.status.task("mine").finish()).forward(1, watching=status)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["mine"]
+
+
+def test_a_record_logged_in_a_node_carries_its_task() -> None:
+    status = Status()
+    entries: list[Any] = []
+    status.subscribe(lambda event: entries.append(event.entry) if isinstance(event, LogEvent) else None)
+    log = logging.getLogger("somatize.x")
+    log.warning("before")
+    Graph.somatize(node(lambda x: log.warning("in") or x).named("load")).forward(1, watching=status)
+    assert [(entry.message, entry.task and entry.task.name) for entry in entries] == [("before", None), ("in", "load")]
+
+
+def test_facts_played_by_hand_make_tasks() -> None:
+    status = Status()
+    seen = shown(status)
+    sink = status.opens([1, 2])
+    sink.entering("a", "w1")
+    assert status.tasks[0].children[0].host == "w1"
+    sink.tell({"fact": "items", "node": "a", "items": "9", "ran": "3", "recalled": "4", "failed": "0"})
+    assert (status.tasks[0].children[0].done, status.tasks[0].children[0].total) == (7, 9)
+    sink.tell({"fact": "task", "node": "a", "host": "w1", "name": "far", "state": "failed", "why": "x", "took_us": "9"})
+    sink.tell({"fact": "log", "node": "a", "host": "w1", "level": "WARNING", "logger": "l", "message": "m"})
+    sink.tell({"fact": "loss", "node": "a", "value": "1.0"})
+    sink.tell({"fact": "ran", "node": "a", "began_us": "0", "took_us": "5", "host": "w1"})
+    sink.tell({"fact": "recalled", "node": "b", "bytes": "1", "took_us": "5"})
+    sink.closed()
+    (entry,) = status.logs
+    assert (entry.message, entry.host, entry.task and entry.task.name) == ("m", "w1", "a")
+    assert [name for kind, name in seen if kind in ("finished", "failed")] == ["far", "a", "b", "forward"]
+
+
+def test_closed_in_the_middle_it_stops_nothing() -> None:
+    status = Status()
+    Graph.somatize(lambda x, ctx: ctx.status.close()).forward(1, watching=status)
+    Graph.somatize(lambda x, ctx: ctx.status.task("x").finish()).forward(1, watching=status)
+    assert (status.tasks, status.current) == ((), None)

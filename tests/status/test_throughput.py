@@ -1,0 +1,433 @@
+"""Throughput: counts, rates, waiting, and what is said of FLOPs. Case C026."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+import textwrap
+import threading
+from collections import UserDict
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from somatize import Graph
+from somatize.status import Status, TaskEvent, ThroughputStats
+from somatize.status.throughput import sizes
+
+A = torch.ones(8, 8)
+MATMUL = 2 * 8**3
+
+
+def counted(work: Any, steps: int = 1, batch: Any = None) -> ThroughputStats:
+    status = Status()
+    throughput = status.throughput("t")
+    for _ in range(steps):
+        with throughput.step(A if batch is None else batch):
+            work()
+    status.close()
+    return throughput.stats()
+
+
+def test_nothing_yet(clock: Any) -> None:
+    status = Status(clock=clock)
+    throughput = status.throughput("train")
+    assert throughput.stats() == ThroughputStats(0, 0, None, None, None, None, None)
+    assert status.throughput("train") is throughput
+    assert [stream.stream for stream in status.throughputs] == ["train"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        throughput.stats().samples = 3  # type: ignore[misc]
+
+
+def test_rates_and_the_share_of_waiting(clock: Any) -> None:
+    status = Status(clock=clock, window=4)
+    throughput = status.throughput("train")
+
+    def loader() -> Any:
+        for number in range(10):
+            clock.pass_(0.25 if number < 6 else 0.75)
+            yield [0] * 8
+
+    for batch in throughput.iterate(loader()):
+        with throughput.step(batch):
+            clock.pass_(0.25)
+    stats = throughput.stats()
+    assert (stats.samples, stats.batches) == (80, 10)
+    assert (stats.samples_per_s, stats.batches_per_s) == (pytest.approx(8.0), pytest.approx(1.0))
+    assert stats.waiting == pytest.approx(0.75)
+    assert stats.flops_per_s is None
+
+
+def test_what_passes_between_steps_counts_and_between_passes_does_not(clock: Any) -> None:
+    status = Status(clock=clock)
+    throughput = status.throughput("train")
+    for _ in range(2):
+        for _ in throughput.iterate([1, 2]):
+            with throughput.step(samples=10):
+                clock.pass_(0.5)
+            clock.pass_(0.5)
+        clock.pass_(100)
+    stats = throughput.stats()
+    assert stats.samples_per_s == pytest.approx(40 / 3)  # what follows the last step of a pass is after it
+    assert stats.waiting == 0
+
+
+def test_steps_alone_are_timed_by_themselves(clock: Any) -> None:
+    throughput = (status := Status(clock=clock)).throughput("t")
+    for _ in range(3):
+        with throughput.step([1, 2]):
+            clock.pass_(2)
+        clock.pass_(50)
+    assert throughput.stats() == ThroughputStats(6, 3, 1.0, 0.5, None, None, None)
+    status.close()
+
+
+def test_a_step_that_raises_is_not_counted(clock: Any) -> None:
+    throughput = (status := Status(clock=clock)).throughput("t")
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), throughput.step(A):
+            torch.mm(A, A)
+            raise error
+    assert throughput.stats().batches == 0
+    with throughput.step(A):
+        torch.mm(A, A)
+        clock.pass_(1)
+    assert throughput.stats().flops_per_s == MATMUL
+    status.close()
+
+
+def test_no_time_no_rate(clock: Any) -> None:
+    throughput = (status := Status(clock=clock)).throughput("t")
+    with throughput.step(A):
+        torch.mm(A, A)
+    stats = throughput.stats()
+    assert (stats.samples_per_s, stats.batches_per_s, stats.flops_per_s, stats.flops_exact) == (None, None, None, None)
+    status.close()
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3])
+def test_the_wait_for_the_first_batch_is_a_task(batches: int) -> None:
+    status = Status()
+    seen: list[Any] = []
+    status.subscribe(lambda event: seen.append((event.kind.value, event.task.name)))
+
+    def loader() -> Any:
+        assert status.current is not None
+        assert status.current.name == "train: waiting for the first batch"
+        yield from range(batches)
+
+    for _ in status.throughput("train").iterate(loader()):
+        assert status.current is None
+    assert [kind for kind, _ in seen] == ["started", "finished"]
+
+
+def test_a_loader_that_raises_fails_that_task() -> None:
+    status = Status()
+    over: list[Any] = []
+    status.subscribe(lambda event: over.append(event.task) if isinstance(event, TaskEvent) else None)
+
+    class Loader:
+        def __iter__(self) -> Any:
+            raise OSError("no shard")
+
+    with pytest.raises(OSError, match="no shard"):
+        list(status.throughput("t").iterate(Loader()))
+    assert over[-1].why == "OSError: no shard"
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (None, None),
+        ([1, 2, 3], 3),
+        ((), 0),
+        ({"a": [1, 2]}, 2),
+        ({"x": torch.zeros(5, 2), "y": torch.zeros(5)}, 5),
+        (UserDict(a=[1, 2, 3]), 1),
+        (torch.zeros(4, 7), 4),
+        (torch.tensor(3.0), None),
+        (np.zeros((6, 2)), 6),
+        ((torch.zeros(4, 7), torch.zeros(4)), 4),
+        ([torch.zeros(4, 7), torch.zeros(4)], 4),
+        (Pair(np.zeros(3), np.zeros(3)), 3),
+        ([{"a": 1}, {"a": 2}, {"a": 3}], 3),
+        ("a text", None),
+        (b"bytes", None),
+        (7, None),
+        (object(), None),
+        (iter([1]), None),
+        (SimpleNamespace(num_graphs=16, batch_size=3), 16),
+        (SimpleNamespace(batch_size=3, num_nodes=90), 3),
+        (SimpleNamespace(batch_size=torch.Size([12, 2])), 12),
+        (SimpleNamespace(num_nodes=90), 90),
+        (SimpleNamespace(num_nodes=lambda: 1, batch_size=True), None),
+    ],
+)
+def test_how_many_samples_a_batch_holds(batch: Any, size: int | None) -> None:
+    assert sizes(batch) == size
+
+
+def test_a_batch_whose_size_raises_is_counted_without() -> None:
+    class Torn:
+        def __len__(self) -> int:
+            raise RuntimeError("torn")
+
+    status = Status()
+    throughput = status.throughput("t")
+    with throughput.step([1]):
+        pass
+    with throughput.step(Torn()):
+        pass
+    stats = throughput.stats()
+    assert (stats.samples, stats.batches, stats.samples_per_s) == (None, 2, None)
+
+
+# -- FLOPs
+
+
+def test_a_matmul_is_counted_and_later_batches_are_scaled(clock: Any) -> None:
+    status = Status(clock=clock)
+    throughput = status.throughput("t")
+    for size in (8, 8, 4, 4):
+        with throughput.step(torch.ones(size, 8)):
+            torch.mm(torch.ones(size, 8), A).relu()
+            clock.pass_(1)
+    stats = throughput.stats()
+    assert stats.flops_per_s == pytest.approx((MATMUL + MATMUL / 2 + MATMUL / 2) / 3)  # the counted one takes longer
+    assert stats.flops_exact is True
+    status.close()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_it_is_counted_right_in_every_mode(context: Any) -> None:
+    layer = torch.nn.Linear(8, 8)
+    with context():
+        stats = counted(lambda: layer(A))
+    assert stats.flops_exact is True
+    assert stats.flops_per_s is not None
+
+
+def test_a_training_step_is_counted_wholly(clock: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 3))
+    optimizer = torch.optim.Adam(model.parameters())
+    status = Status(clock=clock)
+    throughput = status.throughput("t")
+    with throughput.step(A):
+        loss = F.cross_entropy(model(A), torch.zeros(8, dtype=torch.long))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        clock.pass_(1)
+    stats = throughput.stats()
+    forward = 2 * 8 * 8 * 8 + 2 * 8 * 8 * 3
+    assert stats.flops_per_s == forward + (2 * 8 * 8 * 8) + 2 * (2 * 8 * 8 * 3)  # the first layer's input needs none
+    assert stats.flops_exact is True
+    status.close()
+
+
+def custom() -> Any:
+    if not hasattr(torch.ops, "somatize_test") or not hasattr(torch.ops.somatize_test, "triple"):
+
+        @torch.library.custom_op("somatize_test::triple", mutates_args=())
+        def triple(x: torch.Tensor) -> torch.Tensor:
+            return x @ x @ x
+
+        return triple
+    return torch.ops.somatize_test.triple
+
+
+def in_a_pool(work: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: F.scaled_dot_product_attention(*[torch.randn(1, 2, 16, 16)] * 3),
+        lambda: np.ones((64, 64)) @ np.ones((64, 64)),
+        lambda: custom()(A),
+        lambda: torch.linalg.inv(A + torch.eye(8)),
+        lambda: in_a_pool(lambda: A @ A),
+        lambda: A + A,
+        lambda: None,
+    ],
+    ids=["attention", "numpy", "custom", "inverse", "pool", "elementwise", "nothing"],
+)
+def test_never_a_confident_zero(work: Any) -> None:
+    stats = counted(work)
+    if stats.flops_per_s is None:
+        assert stats.flops_exact is None
+    else:
+        assert stats.flops_per_s > 0
+        assert stats.flops_exact is False
+
+
+@pytest.mark.parametrize(
+    ("work", "exact"),
+    [
+        (lambda: F.scaled_dot_product_attention(*[torch.randn(1, 2, 16, 16)] * 3), False),
+        (lambda: custom()(A), False),
+        (lambda: torch.fft.fft(A), False),
+        (lambda: in_a_pool(lambda: A @ A), False),
+        (lambda: A.relu().sum().softmax(0), True),
+        (lambda: torch.cat([A, A]).view(-1)[:3].clone().mean(), True),
+        (lambda: F.max_pool2d(F.batch_norm(A[None, None], torch.zeros(1), torch.ones(1)), 2), True),
+    ],
+)
+def test_at_least_where_not_all_is_seen(work: Any, exact: bool) -> None:
+    assert counted(lambda: (A @ A, work())).flops_exact is exact
+
+
+def test_a_thread_that_was_there_before_is_seen_too() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: None).result()
+        big = torch.ones(400, 400)
+
+        def work() -> None:
+            torch.mm(A, A)
+            pool.submit(lambda: [big @ big for _ in range(10)]).result()
+
+        assert counted(work).flops_exact is False
+
+
+def test_nodes_in_threads_and_outside_torch_are_seen() -> None:
+    status = Status()
+
+    def flops_exact(graph: Graph, **how: Any) -> bool | None:
+        throughput = status.throughput(f"{id(graph)}")
+        with throughput.step(A):
+            graph.forward(A, watching=status, **how)
+        return throughput.stats().flops_exact
+
+    from somatize import node
+
+    square = node(lambda x: x @ x).named("square")
+    pair = Graph.somatize(square >> (node(lambda x: x @ x).named("b") | node(lambda x: x @ x).named("c")))
+    assert flops_exact(Graph.somatize(square)) is True
+    assert flops_exact(pair) is True
+    again = Graph.somatize(square >> (node(lambda x: x @ x).named("b") | node(lambda x: x @ x).named("c")))
+    assert flops_exact(again, threads=2) is False
+    heavy = np.ones((600, 600))
+    assert flops_exact(Graph.somatize(square >> node(lambda x: (heavy @ heavy, x)[1]).named("numpy"))) is False
+    status.close()
+
+
+def test_a_forward_inside_no_step_is_not_counted() -> None:
+    status = Status()
+    throughput = status.throughput("t")
+    Graph.somatize(lambda x: x @ x).forward(A, watching=status)
+    assert throughput.stats().batches == 0
+    status.close()
+
+
+def test_an_operator_of_higher_order_runs_and_is_said_as_at_least() -> None:
+    def work() -> Any:
+        out = torch.cond(A.sum() > 0, lambda x: x @ x, lambda x: x.sin(), (A,))
+        assert torch.equal(out, A @ A)
+        return torch.mm(A, A)
+
+    stats = counted(work)
+    assert stats.batches == 1
+    assert stats.flops_exact is not True
+
+
+@pytest.mark.parametrize("where", ["formula", "begin", "end"])
+def test_an_error_in_the_counter_drops_the_rate_and_never_the_step(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils import flop_counter
+
+    def torn(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("torn counter")
+
+    if where == "formula":
+        monkeypatch.setitem(flop_counter.flop_registry, torch.ops.aten.mm, torn)
+    elif where == "begin":
+        monkeypatch.setattr(flop_counter.FlopCounterMode, "__init__", torn)
+    else:
+        monkeypatch.setattr(flop_counter.TorchDispatchMode, "__exit__", torn)
+    values: list[Any] = []
+    stats = counted(lambda: values.append(A @ A))
+    monkeypatch.undo()
+    if where == "end":  # what was torn there is still on torch's stack
+        from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode
+
+        while _get_current_dispatch_mode_stack():
+            _pop_mode()
+    assert torch.equal(values[0], A @ A)
+    assert (stats.batches, stats.flops_per_s) == (1, None)
+
+
+def test_counters_within_each_other_add_up(clock: Any) -> None:
+    status = Status(clock=clock)
+    outer, inner = status.throughput("outer"), status.throughput("inner")
+    with outer.step(A):
+        torch.mm(A, A)
+        with inner.step(A):
+            torch.mm(A, A)
+            clock.pass_(1)
+    assert outer.stats().flops_per_s == 2 * MATMUL
+    assert inner.stats().flops_per_s == MATMUL
+    status.close()
+
+
+def test_a_compiled_model_still_compiles_afterwards() -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = torch.compile(torch.nn.Linear(8, 8), backend=backend)
+    status = Status()
+    throughput = status.throughput("t")
+    with throughput.step(A):
+        model(A)
+    assert graphs == []
+    for _ in range(3):
+        with throughput.step(A):
+            model(A)
+    assert len(graphs) == 1
+    assert throughput.stats().flops_exact is True
+    status.close()
+
+
+def test_flops_can_be_left_out() -> None:
+    status = Status(profile_flops=False)
+    with status.throughput("t").step(A):
+        assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == []
+        torch.mm(A, A)
+    assert status.throughput("t").stats().flops_per_s is None
+
+
+def test_torch_is_never_imported_for_it() -> None:
+    script = """
+        import sys
+        from somatize.status import Status
+        status = Status()
+        with status.throughput("t").step([1, 2]):
+            pass
+        stats = status.throughput("t").stats()
+        assert (stats.batches, stats.flops_per_s, stats.flops_exact) == (1, None, None)
+        assert not {"torch", "rich", "numpy"} & sys.modules.keys()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+
+
+def test_threads_profiling_is_put_back() -> None:
+    before = threading.getprofile()
+    counted(lambda: in_a_pool(lambda: A @ A))
+    assert threading.getprofile() is before
+    assert not math.isnan(1.0)
