@@ -48,6 +48,7 @@ class Cache:
         *,
         refresh: Collection[int] = (),
         keeping: bool = True,
+        run: str | None = None,
     ) -> None:
         self.plan = plan
         self.store = store
@@ -57,6 +58,7 @@ class Cache:
         self._implementations = implementations
         self._naming = namer.opened()
         self._refresh = frozenset(refresh)
+        self._run = run
         self.names = self._name_all(input_)
         self.hits = self._look()
 
@@ -94,7 +96,7 @@ class Cache:
         began = clock()
         try:
             data = codecs.dumps(value)
-            storage.keep(self.store.opened, name.digest, data, {**self._meta(step, name), **(also or {})})
+            self.store.keep_bytes(name.digest, data, {**self._meta(step, name), **(also or {})})
         except NotKeepable as error:
             notice(f"the result of node {step.node!r} is not kept: {error}; a `codec` for its type would let it be")
             return None
@@ -104,7 +106,8 @@ class Cache:
         return Found(codecs.loads(data), len(data), clock() - began)
 
     def _meta(self, step: Step, name: Name) -> dict[str, Any]:
-        return {"node": step.node, "parts": name.parts, "host": platform.node(), "versions": _versions()}
+        meta = {"node": step.node, "parts": name.parts, "host": platform.node(), "versions": _versions()}
+        return meta if self._run is None else {**meta, "run": self._run}
 
     def _name_all(self, input_: Any) -> dict[int, Name]:
         """The name of each cached step and of all above it, from the roots down; the input is hashed once."""

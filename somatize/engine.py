@@ -188,7 +188,7 @@ def _walk_agenda(
         return branches.walk(program, given, forward, threads, Calls(forward), start)
     from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
 
-    cache = cache_of(program, given, keeping) if keeping is not None and program.keeps else None
+    cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
     return branches.walk(program, given, forward, threads, Works(program, forward, cache), start)
 
 

@@ -6,12 +6,14 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from .errors import BadName, NotStored, StoreClosed
 from .storage import kept, values
 from .storage.kept import Entry as Kept
+from .storage.limits import Limit, bytes_of, seconds_of
 from .storage.opened import Opened, acquire, release
 from .storage.values import Named
 
@@ -28,12 +30,17 @@ class Store:
     on using one.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, keep_at_most: int | str | None = None) -> None:
         """Open or make the store at `path`, its parents too.
+
+        What this handle keeps is held below `keep_at_most`, in bytes or as ``"20GB"``: the least recently used kept
+        values go first. Records do not count, and are never taken away.
 
         Raises `NoStore` where there is something else, `StoreReadOnly` where there is nothing and nothing may be
         made, `NewerFormat` and `DamagedStore`.
         """
+        self._keep_at_most = keep_at_most
+        self._limit = None if keep_at_most is None else Limit(bytes_of(keep_at_most))
         self._path = Path(os.path.realpath(os.fspath(path)))
         self._lock = threading.Lock()
         self._closed = False
@@ -107,8 +114,14 @@ class Store:
         from . import codecs
 
         data = codecs.dumps(value)
-        kept.keep(self.opened, values.check_name(name), data, meta or {})
+        self.keep_bytes(name, data, meta or {})
         return len(data)
+
+    def keep_bytes(self, name: str, data: bytes, meta: Mapping[str, Any]) -> None:
+        """`keep`, for bytes that a codec wrote."""
+        kept.keep(self.opened, values.check_name(name), data, meta)
+        if self._limit is not None:
+            self._limit.kept(self.opened, len(data))
 
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
@@ -116,9 +129,44 @@ class Store:
 
         return codecs.loads(kept.recall(self.opened, name))
 
-    def kept(self, prefix: str = "") -> list[Kept]:
-        """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes`, and the `meta` of each."""
-        return kept.entries(self.opened, prefix)
+    def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
+        """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes` and the `meta` of each.
+
+        With `node` only what is kept of it, with `run` only what was kept by forwards recorded in that run.
+        """
+        return [entry for entry in kept.entries(self.opened, prefix) if _is_of(entry, node, run)]
+
+    def provenance(self, name: str) -> dict[str, Any]:
+        """Where a kept value came from: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
+
+        The parts of its name say its input, the arguments, the code and all else its name is made of. Raises `NotStored`.
+        """
+        found = values.resolve(self.opened, b"k", name)
+        return {"name": found.name, "when": found.when, **found.meta}
+
+    def prune(
+        self,
+        max_bytes: int | str | None = None,
+        older_than: float | timedelta | None = None,
+        unused_for: float | timedelta | None = None,
+    ) -> list[Kept]:
+        """Take away kept values, never records; gives those that went.
+
+        What was kept longer ago than `older_than` goes, what was last kept or recalled longer ago than `unused_for`,
+        and then, least recently used first, until the rest is at most `max_bytes`. Spans are seconds or a timedelta.
+        At once, also while others read. Raises ValueError where nothing is asked for.
+        """
+        if max_bytes is None and older_than is None and unused_for is None:
+            raise ValueError("prune() needs to know what: max_bytes='20GB', older_than= or unused_for= (seconds)")
+        size = None if max_bytes is None else bytes_of(max_bytes)
+        older, unused = seconds_of(older_than, "older_than"), seconds_of(unused_for, "unused_for")
+        return kept.forget(
+            self.opened, lambda all: kept.to_prune(all, max_bytes=size, older_than=older, unused_for=unused)
+        )
+
+    def drop(self, node: str, run: str | None = None) -> list[Kept]:
+        """Take away what is kept of one node, or only what forwards of one run kept of it; gives those that went."""
+        return kept.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
 
     # -- keeping house
 
@@ -191,11 +239,19 @@ class Store:
     def __hash__(self) -> int:
         return hash(self._path)
 
-    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
-        return Store, (str(self._path),)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (str(self._path), self._keep_at_most)
 
     def __repr__(self) -> str:
         return f"Store({str(self._path)!r})"
+
+
+def _reopened(path: str, keep_at_most: int | str | None) -> Store:
+    return Store(path, keep_at_most=keep_at_most)
+
+
+def _is_of(entry: Kept, node: str | None, run: str | None) -> bool:
+    return (node is None or entry.meta.get("node") == node) and (run is None or entry.meta.get("run") == run)
 
 
 def _own(name: str) -> str:

@@ -191,6 +191,14 @@ class Forward(Place):
                 return offered
         return None
 
+    def run(self) -> str | None:
+        """The run that the first watcher with one records, or None."""
+        for door in self.doors:
+            run = getattr(door.watcher, "run", None)
+            if isinstance(run, str):
+                return run
+        return None
+
     def sink_of(self, watcher: object) -> Any:
         """The sink this forward has from `watcher`, or None."""
         for door in self.doors:
