@@ -11,9 +11,9 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── NotANode            a thing that cannot be a node; also TypeError
     │   ├── BadDevice           a device name that names no device
     │   ├── NotFrozen           a cached node that still learns, or is fed by one that does
-    │   └── NoItems             a mapped node whose input has no items, or not as many answers
+    │   └── NoItems             a mapped node whose input has no items, or not as many answers; also TypeError
     ├── NotBuilt                a declared mark that nothing here can execute; also NotImplementedError
-    ├── DeviceMismatch          a placed node that answered with a tensor elsewhere
+    ├── DeviceMismatch          a placed node that answered with a tensor elsewhere; also RuntimeError
     ├── WatchingError           a `watching=` that is nothing a forward can tell; also TypeError
     ├── FactError               a dict that is no fact, or a fact outside the vocabulary; also ValueError
     ├── Unnameable              what a kept result's name can't be made of: a value, an attribute, code; also TypeError
