@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from time import perf_counter_ns as clock
 from types import BuiltinMethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import branches, watching
 from .calling import Calls
@@ -18,6 +18,9 @@ from .ending import annotate, broken, failed, finished
 from .errors import GraphError
 from .program import Keeping, Program, fetch, held_to
 from .watching import HERE, Forward
+
+if TYPE_CHECKING:
+    from .foreseen import Foreseen
 
 _NO_SLOTS: list[Any] = []
 """Those of a plan that stores nothing; nothing is written there."""
@@ -204,7 +207,16 @@ def _observe_agenda(program: Program, given: Any, forward: Forward, threads: int
     return answer
 
 
-def to_keep(program: Program, store: Any, refresh: Iterable[str], write: bool) -> Keeping:
+def foreseen(program: Program, given: Any, keeping: Keeping) -> Foreseen:
+    """What a forward would do; nothing runs."""
+    from .foreseen import foresee
+    from .working import cache_of
+
+    program.refuse()
+    return foresee(cache_of(program, given, keeping, None))
+
+
+def to_keep(program: Program, store: Any, refresh: Iterable[str], *, write: bool) -> Keeping:
     """What a forward is told of keeping. A path is opened once per program and stays open with it."""
     if isinstance(refresh, str):
         raise GraphError(f"refresh={refresh!r}: it is a list of ids, as refresh=[{refresh!r}]")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from . import engine
+from . import engine, learning
 from .declaring import Declaration
 from .plan import Plan, compiled
 from .program import Program
 from .watching import Watching
 
 if TYPE_CHECKING:
+    from .foreseen import Foreseen
+    from .plotting import Figure
     from .store import Store
 
 
@@ -66,6 +68,7 @@ class Graph:
         store: Store | str | PathLike[str] | None = None,
         refresh: Iterable[str] = (),
         keeping: bool = True,
+        synchronise: bool = False,
     ) -> Any:
         """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
 
@@ -80,14 +83,28 @@ class Graph:
         What is named in `refresh` runs again, as does all it feeds, and is kept anew; with `keeping=False` results are
         recalled and none is kept.
 
+        On CUDA and MPS a node returns when its work is launched, and its `took_us` is until then; with `synchronise`
+        each placed node waits until its device is through, which is slower and tells where the time goes.
+
         A node that raises raises its own exception here, with a note that names it. Raises `NotBuilt` before anything
         runs where a mark asks for what this version cannot do, `NotFrozen` where a cached node is not frozen or is
         fed by one that is not, and `DeviceMismatch`.
         """
         program = self._program or self._compiled()
+        if synchronise:
+            program = program.synchronised()
         if store is None:
             return engine.run(program, input, watching, self, threads)
-        return engine.run(program, input, watching, self, threads, engine.to_keep(program, store, refresh, keeping))
+        return engine.run(program, input, watching, self, threads, engine.to_keep(program, store, refresh, write=keeping))
+
+    def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str]) -> Foreseen:
+        """What `forward` with this input and store would do about each node, and why; nothing runs.
+
+        Per node, by its id: that it would be recalled, run or be skipped, and for a cached one that would run, which
+        part of its name is another than that of the nearest result kept. It prints. Raises `NotFrozen`.
+        """
+        program = self._compiled()
+        return engine.foreseen(program, input, engine.to_keep(program, store, (), write=False))
 
     def nodes(self) -> list[str]:
         """The ids of all nodes, in the order declared."""
@@ -144,6 +161,53 @@ class Graph:
     def plan(self) -> Plan:
         """The compiled steps, as data that prints well; compiled again only after the graph changed."""
         return self._compiled().plan
+
+    def figure(self, theme: str | None = None) -> Figure:
+        """The graph drawn, having never run: what comes when, and what feeds what (`somatize.drawing`).
+
+        Needs plotly, ``pip install 'somatize[viz]'``. Beyond 300 nodes it is an overview, and says so. With None as
+        `theme` it reads on a light page as on a dark one. Raises `ExtraMissing`, and `FigureError` for other themes.
+        """
+        from . import drawing
+
+        return drawing.figure(self._declaration, theme)
+
+    def mermaid(self) -> str:
+        """The graph as Mermaid text, which GitHub draws between ```` ```mermaid ```` and ```` ``` ````."""
+        from . import drawing
+
+        return drawing.mermaid(self._declaration)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What a notebook shows of a graph: its figure, or without plotly its Mermaid text."""
+        from . import drawing
+
+        return drawing.in_a_cell(self._declaration)
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """What the nodes have to learn, by node id and name within it; frozen nodes left out, what is shared once."""
+        return learning.named_parameters(self._declaration)
+
+    def parameters(self) -> Iterator[Any]:
+        """The same without names, as an optimizer takes them."""
+        return (parameter for _, parameter in learning.named_parameters(self._declaration))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all nodes, frozen ones too, under the names of `named_parameters`."""
+        return learning.state_dict(self._declaration)
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Give the nodes the state that `state_dict` gave. Raises `GraphError`, before anything is loaded."""
+        learning.load_state_dict(self._declaration, state, strict)
+
+    def train(self, mode: bool = True) -> Graph:
+        """Let the nodes train, or not; those of frozen nodes do not either way. Returns the graph."""
+        learning.train(self._declaration, mode)
+        return self
+
+    def eval(self) -> Graph:
+        """`train(False)`."""
+        return self.train(False)
 
     def __len__(self) -> int:
         return len(self._declaration.topology)

@@ -139,7 +139,7 @@ class Store:
     def provenance(self, name: str) -> dict[str, Any]:
         """Where a kept value came from: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
 
-        The parts of its name say its input, the arguments, the code and all else its name is made of. Raises `NotStored`.
+        The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
         """
         found = values.resolve(self.opened, b"k", name)
         return {"name": found.name, "when": found.when, **found.meta}

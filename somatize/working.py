@@ -17,7 +17,7 @@ from .program import Bound, Keeping, Program, held_to
 from .watching import Forward
 
 
-def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward) -> Cache:
+def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:
     """What this forward knows of kept results. Raises `UnknownNode` and `GraphError` for what is to be refreshed."""
     if program.namer is None:
         program.namer = Namer()
@@ -29,7 +29,7 @@ def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward) -
         given,
         refresh=_refreshed(program.plan, keeping.refresh),
         keeping=keeping.write,
-        run=forward.run(),
+        run=forward.run() if forward is not None else None,
     )
 
 

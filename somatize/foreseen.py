@@ -1,0 +1,94 @@
+"""What a forward would do about each node, found out without running one: by names, and by what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .agenda import Role, roles
+from .cache import Cache
+from .keys import difference
+from .plan import Step
+from .storage.kept import Entry
+
+_WOULD = {Role.RECALL: "be recalled", Role.RUN: "run", Role.SKIP: "be skipped"}
+
+
+class Foresight(NamedTuple):
+    """What a forward would do about one node, and why."""
+
+    node: str
+    would: str
+    """``"be recalled"``, ``"run"`` or ``"be skipped"``."""
+    why: tuple[str, ...] = ()
+    """For a cached node that would run: what its name differs in from the nearest result kept, or why it has none."""
+
+    def __str__(self) -> str:
+        return f"{self.node} would {self.would}" + (f": {'; '.join(self.why)}" if self.why else "")
+
+
+class Foreseen(Mapping[str, Foresight]):
+    """What a forward would do, by node, in the order of the plan. It prints as a line per node."""
+
+    def __init__(self, found: list[Foresight]) -> None:
+        self._found = {one.node: one for one in found}
+
+    def __getitem__(self, node: str) -> Foresight:
+        return self._found[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __str__(self) -> str:
+        return "\n".join(str(one) for one in self._found.values()) or "(no nodes)"
+
+    __repr__ = __str__
+
+
+def foresee(cache: Cache) -> Foreseen:
+    """What a forward with what `cache` knows would do. Nothing runs."""
+    found = roles(cache.plan, cache.hits)
+    missing = [step for step in cache.plan.steps if _would_miss(step, found[step.number])]
+    kept = [entry for entry in cache.store.kept() if not entry.meta.get("item")] if missing else []
+    return Foreseen(
+        [
+            Foresight(
+                step.node,
+                _WOULD[found[step.number]],
+                tuple(_why(cache, step, kept)) if _would_miss(step, found[step.number]) else (),
+            )
+            for step in cache.plan.steps
+        ]
+    )
+
+
+def _would_miss(step: Step, role: Role) -> bool:
+    return role is Role.RUN and step.marks.cached is not None
+
+
+def _why(cache: Cache, step: Step, kept: list[Entry]) -> list[str]:
+    if step.number in cache.unnamed:
+        reason = f"it has no name: {cache.unnamed[step.number]}"
+        return [f"it depends on its items; {reason}"] if step.marks.mapped is not None else [reason]
+    if cache.refreshes(step.number):
+        return ["it is to be refreshed"]
+    said = ["it depends on its items"] if step.marks.mapped is not None else []
+    parts = cache.names[step.number].parts
+    differences = [difference(_parts(entry), parts) for entry in _similar(kept, step.node, parts)]
+    nearest = min((one for one in differences if one), key=len, default=None)
+    return said + (nearest if nearest is not None else ["nothing like it is kept"] * (not said))
+
+
+def _similar(kept: list[Entry], node: str, parts: Mapping[str, Any]) -> list[Entry]:
+    """Results of the same node or the same class, the latest first: of equally near ones the latest is meant."""
+    same = [entry for entry in kept if entry.meta.get("node") == node and _parts(entry)]
+    same = same or [entry for entry in kept if _parts(entry).get("class") == parts.get("class")]
+    return sorted(same, key=lambda entry: -entry.when)
+
+
+def _parts(entry: Entry) -> dict[str, Any]:
+    parts = entry.meta.get("parts")
+    return parts if isinstance(parts, dict) else {}
