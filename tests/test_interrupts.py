@@ -1,0 +1,129 @@
+"""Ctrl-C at any moment: at each point of the engine's loop where Python looks for signals, one is raised.
+
+Those points are after a call, after a jump back, and where a function begins. Once the last fact is told an interrupt
+is the watcher's. `test_engine` and `test_branches` have real signals.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import sys
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from somatize import Graph, Node, node
+
+LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
+
+
+class Pass(Node):
+    entered = 0
+
+    def forward(self, value: Any, ctx: Any) -> Any:
+        Pass.entered += 1
+        return value
+
+
+class Sinks:
+    def __init__(self) -> None:
+        self.told: list[dict[str, str]] = []
+        self.closed_after: list[int] = []
+
+    def opens(self, graph: Any) -> Any:
+        return self
+
+    def tell(self, fact: dict[str, str]) -> None:
+        self.told.append(fact)
+
+    def closed(self) -> None:
+        self.closed_after.append(len(self.told))
+
+
+@functools.cache
+def looks(code: CodeType) -> frozenset[int]:
+    """The offsets of the instructions before which Python may have raised what a signal asks for."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL")]
+    return frozenset(
+        after.offset
+        for before, after in itertools.pairwise(instructions)
+        if before.opname.startswith(LOOKS) and not before.opname.startswith("JUMP")
+    ) | frozenset(int(i.argval) for i in instructions if i.opname.startswith("JUMP_BACKWARD"))
+
+
+class InterruptAt:
+    """Raises KeyboardInterrupt at the `point`-th of those points in the function of somatize's engine called `name`."""
+
+    def __init__(self, point: int, name: str) -> None:
+        self.left = point
+        self.name = name
+        self.where = ""
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name != self.name or not frame.f_code.co_filename.endswith("engine.py"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in looks(frame.f_code):
+            self.left -= 1
+            if self.left < 0:
+                self.where = f"{self.name}, line {frame.f_lineno}, at {frame.f_lasti}"
+                raise KeyboardInterrupt(self.where)
+        return self
+
+
+def graph() -> Graph:
+    a, b, c, d = (Pass().named(id) for id in "abcd")
+    return Graph.somatize(a >> (b.on("cpu") | node(abs).named("x") | c) >> d >> Pass().named("e"))
+
+
+def interrupted(graph: Graph, watching: Any, point: int) -> str:
+    """Where it was interrupted, if it was."""
+    interrupt = InterruptAt(point, "_observe")
+    traced = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        graph.forward(-1, watching=watching)
+    except KeyboardInterrupt as error:
+        sys.settrace(traced)
+        if str(error) != interrupt.where:
+            raise
+    finally:
+        sys.settrace(traced)
+    return interrupt.where
+
+
+def wrong_with(facts: list[dict[str, str]], where: str) -> str:
+    """What does not hold of the facts of a forward that was interrupted, or that came to its end."""
+    kinds = [fact["fact"] for fact in facts]
+    if not kinds:
+        return "" if not Pass.entered else "a node ran, and nothing was told"
+    if kinds[-1] not in ("finished", "broke"):
+        return "nothing says how it ended"
+    if kinds[-1] == "broke" and facts[-1]["why"] != f"KeyboardInterrupt: {where}":
+        return "it broke for another reason"
+    nodes = [fact["node"] for fact in facts[:-1]]
+    if nodes != ["a", "b", "x", "c", "d", "e"][: len(nodes)] or (kinds[-1] == "finished" and len(nodes) != 6):
+        return f"these nodes were told: {nodes}"
+    return ""
+
+
+@pytest.mark.parametrize("sinks", [True, False])
+def test_an_interrupt_at_any_point_of_the_loop_leaves_facts_that_hold(sinks: bool) -> None:
+    wrong, point, where = [], 0, "the beginning"
+    run = graph()
+    run.plan()
+    while where:
+        Pass.entered = 0
+        watcher = Sinks()
+        where = interrupted(run, watcher if sinks else watcher.told.append, point)
+        problem = wrong_with(watcher.told, where)
+        if sinks and watcher.closed_after != [len(watcher.told)]:
+            problem += f"; closed after {watcher.closed_after} of {len(watcher.told)} facts"
+        if problem:
+            wrong.append(f"{where}: {problem}")
+        point += 1
+    assert point > 30
+    assert wrong == []
