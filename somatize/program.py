@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from . import tensors
+from . import synchronising, tensors
 from .context import Ctx
 from .errors import DeviceMismatch, NoItems, NotBuilt, NotFrozen, SomatizeError
 from .implementation import Implementation
@@ -68,6 +68,7 @@ class Program:
         self._stores: dict[Any, Any] = {}
         self.namer: Any = None
         """Made where something is first to be kept; it remembers what it found of each node."""
+        self._synchronised: Program | None = None
         self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
         lone_last = bool(plan.steps) and plan.leaves == (len(plan.steps) - 1,)
         self.leaf: Source = self._leaf()
@@ -83,6 +84,12 @@ class Program:
         self.unwatched.key, self.unwatched.gate = self.key, None
         """What every unwatched forward that runs inside of no other is: they have nothing of their own."""
         self._empty = [None] * len(self.steps)
+
+    def synchronised(self) -> Program:
+        """This program with nodes that wait for their devices; made when first asked for."""
+        if self._synchronised is None:
+            self._synchronised = Program(self.plan, synchronising.waiting(self.plan, self.implementations))
+        return self._synchronised
 
     def _bind(self, step: Step, implementation: Implementation) -> Bound:
         device = step.marks.device

@@ -31,6 +31,14 @@ def is_module(thing: object) -> bool:
     return torch is not None and hasattr(torch, "nn") and isinstance(thing, torch.nn.Module)
 
 
+def assign(parameter: Any, value: Any, name: str) -> None:
+    """Copy `value` into a parameter. Raises ValueError where their shapes differ."""
+    if tuple(parameter.shape) != tuple(value.shape):
+        raise ValueError(f"{name!r} has shape {tuple(parameter.shape)}, and the state's {tuple(value.shape)}")
+    with loaded().no_grad():
+        parameter.copy_(value)
+
+
 def elsewhere(value: object, device: str) -> str | None:
     """The device of a tensor in `value` that does not lie on `device`, or None.
 
@@ -102,7 +110,7 @@ def is_plain(cls: type) -> bool:
 
 
 def flop_counting() -> Any:
-    """torch's module of counting FLOPs, where torch is loaded and can be told to leave compiling for later."""
+    """The module of torch that counts FLOPs, where it is loaded and can be told to leave compiling for later."""
     torch = loaded()
     if torch is None or not hasattr(getattr(torch, "compiler", None), "set_stance"):
         return None
