@@ -13,6 +13,7 @@ from typing import Any
 
 from .errors import BadDevice, GraphError
 from .implementation import Implementation, shown
+from .keys import constructed
 
 # The names torch knows; it need not be there to refuse a name that is none of them.
 _DEVICES = (
@@ -133,7 +134,20 @@ class Node(Piece):
 
     `input` is the very object the predecessor returned, or a dict of those by id where several feed this
     node. `ctx` is the `Ctx` of this node. One without a forward is refused where it is put into a graph.
+
+    What an instance is constructed with is noted, as a kept result's name is made of it.
     """
+
+    __somatize_node__ = True
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made: Any = super().__new__
+        made = made(cls) if made is object.__new__ else made(cls, *args, **kwargs)
+        constructed.record(made, args, kwargs)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return constructed.again(self, super().__reduce_ex__(protocol))
 
 
 class Leaf(Piece):

@@ -203,3 +203,12 @@ def _used(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
 def description(dtype: Any) -> Any:
     """A dtype as plain values."""
     return "object" if dtype.hasobject else _describe(dtype)
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether nobody can change a numpy value: a scalar, a dtype, an array that owns its memory and is read-only."""
+    import numpy as np
+
+    if type(value) is np.ndarray:
+        return bool(not value.flags.writeable and value.flags.owndata and not value.dtype.hasobject)
+    return isinstance(value, np.dtype | np.ufunc) or (isinstance(value, np.generic) and not isinstance(value, np.void))

@@ -5,8 +5,8 @@ opens it once, and asks for the names of its nodes from the roots down::
 
     naming = namer.opened()
     before = given(value)                                    # the root input, hashed once
-    first = naming.name_of(implementation, marks, before)     # a root: fed by the input
-    second = naming.name_of(other, marks, {"first": first})   # fed by nodes: their names by id
+    first = naming.name_of(implementation.thing, marks, before)     # a root: fed by the input
+    second = naming.name_of(other.thing, marks, {"first": first})   # fed by nodes: their names by id
     each = naming.name_of(mapped, marks, given(item, "item")) # one item of a mapped node
 
 A `Name` has the `digest`, as hex, under which the result is kept, and `parts`: plain values that msgpack can write, to
@@ -17,6 +17,7 @@ be kept beside it, so that `difference(old, new)` can tell in sentences what an 
 from __future__ import annotations
 
 from .content import content
-from .naming import Name, Namer, Naming, difference, given
+from .difference import difference
+from .naming import Name, Namer, Naming, given
 
 __all__ = ["Name", "Namer", "Naming", "content", "difference", "given"]

@@ -29,7 +29,7 @@ _OTHER = Ext(PLACE, b"o")
 _SORTED = ({str}, {int}, {bytes})  # keys that sort among themselves, and are equal only if they are the same
 
 
-def _resolve_nothing(_: Any) -> None:
+def _resolve_nothing(_value: Any, _last: bool) -> None:
     return None
 
 

@@ -37,8 +37,11 @@ class Expansion(NamedTuple):
     order: int = SEQUENCE
 
 
-Resolve = Callable[[Any], bytes | None]
-"""What names functions and classes: the marker of one, or None for a thing that is neither."""
+Resolve = Callable[[Any, bool], Expansion | None]
+"""What takes apart functions, classes and whatever else only its caller knows what to make of; None for other things.
+
+It is asked twice: before all that is known of objects here, and last, with True, where nothing is.
+"""
 
 
 def expanded(value: Any, resolve: Resolve) -> Expansion:
@@ -47,9 +50,9 @@ def expanded(value: Any, resolve: Resolve) -> Expansion:
     try:
         found = way(value) if way is not None else _other(value, resolve)
     except NotKeepable as refused:
-        raise Unnameable(f"is {_article(named(type(value)))}: {refused}") from refused
+        raise Unnameable(f"is {a(type(value))}: {refused}") from refused
     if found is None:
-        raise Unnameable(f"is {_article(named(type(value)))}")
+        raise Unnameable(f"is {a(type(value))}")
     return found
 
 
@@ -127,12 +130,12 @@ def _other(value: Any, resolve: Resolve) -> Expansion | None:
     if cls in by_type:
         entry = by_type[cls]
         return Expansion(worded("codec", entry.kind), [_dump_registered(entry, value)])
-    marker = resolve(value)
-    if marker is not None:
-        return Expansion(marker, [])
+    found = resolve(value, False)
+    if found is not None:
+        return found
     if issubclass(cls, enum.Enum):
         return Expansion(worded("enum", *class_words(cls), value._name_), [value._value_])
-    return _of_library(value, cls) or _of_fields(value, cls) or _of_subclass(value, cls)
+    return _of_library(value, cls) or _of_fields(value, cls) or _of_subclass(value, cls) or resolve(value, True)
 
 
 def _dump_registered(entry: Any, value: Any) -> Any:
@@ -140,7 +143,7 @@ def _dump_registered(entry: Any, value: Any) -> Any:
         return entry.dump(value)
     except Exception as failed:
         raise Unnameable(
-            f"is {_article(named(entry.type))}, for which the dump= of its codec {entry.kind!r} raised "
+            f"is {a(entry.type)}, for which the dump= of its codec {entry.kind!r} raised "
             f"{type(failed).__name__}: {failed}"
         ) from failed
 
@@ -217,5 +220,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     return held
 
 
-def _article(name: str) -> str:
+def a(cls: type) -> str:
+    """What one thing of a class is called in a sentence."""
+    name = named(cls)
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -2,78 +2,169 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
-from somatize.implementation import Implementation
-from somatize.pieces import Marks
-
+from .code import PYTHON, Code, Reach
 from .content import content
+from .declaration import Declared, Named, declared, named
 from .hashing import worded
+from .state import state_of
+
+
+class Frozen(Protocol):
+    @property
+    def state(self) -> str | None: ...
+
+
+class Cached(Protocol):
+    @property
+    def salt(self) -> str | None: ...
+    @property
+    def ignoring(self) -> tuple[str, ...]: ...
+
+
+class Marks(Protocol):
+    """What is read of a node's marks."""
+
+    @property
+    def frozen(self) -> Frozen | None: ...
+    @property
+    def cached(self) -> Cached | None: ...
+    @property
+    def mapped(self) -> object | None: ...
 
 
 class Name:
-    """What a result is called: `digest`, and the parts it was made of."""
+    """What a result is called: `digest`, and the `parts` it was made of."""
 
-    __slots__ = ("_before", "_own", "digest")
+    __slots__ = ("_before", "_own", "_state", "digest")
 
-    def __init__(self, digest: str, own: Mapping[str, Any], before: Mapping[str, Name]) -> None:
+    def __init__(
+        self, digest: str, own: Callable[[], dict[str, Any]], state: bytes | None, before: Mapping[str, Name]
+    ) -> None:
         self.digest = digest
         self._own = own
+        self._state = state
         self._before = before
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts by name, as plain values; those of what feeds it by their digest alone."""
-        return {**self._own, "before": {id: name.digest for id, name in self._before.items()}}
+        """The parts by name, as plain values: what is kept beside a value, and what `difference` compares."""
+        before = {id: name.digest for id, name in self._before.items()}
+        return {**self._own(), "state": self._state and self._state.hex(), "before": before}
 
     def __repr__(self) -> str:
         return f"Name({self.digest})"
 
 
 def given(value: Any, kind: str = "input") -> Name:
-    """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node.
+    """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`."""
+    reach = Reach(code=False)
+    digest = content(value, kind, reach.resolver)
+    code = reach.code()
+    if code.units:
+        digest = worded("with code", digest, code.digest)
+    return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
 
-    Raises `Unnameable`.
-    """
-    digest = worded(kind, content(value, kind)).hex()
-    return Name(digest, {"input": digest}, {})
+
+class _Known(NamedTuple):
+    """What was found of a node, which holds as long as its watches do."""
+
+    thing: Any
+    marks: Any
+    title: str
+    shared: Code
+    own: Named
+    digest: bytes
+
+    def parts(self) -> dict[str, Any]:
+        """What the digest is made of."""
+        shared, own = self.shared, self.own.code
+        return {
+            "class": self.title,
+            "arguments": dict(self.own.arguments),
+            "attributes": dict(self.own.attributes),
+            "modules": self.own.structure and self.own.structure.hex(),
+            "code": {**shared.units, **own.units},
+            "globals": {**shared.globals, **own.globals},
+            "captured": {**shared.captured, **own.captured},
+            "salt": self.marks.cached.salt if self.marks.cached is not None else None,
+            "mapped": self.marks.mapped is not None,
+            "python": PYTHON,
+        }
 
 
 class Namer:
-    """Names the nodes of one graph, and remembers of each what does not change from one forward to the next."""
+    """Names the nodes of one graph, and remembers of each what does not change from one forward to the next.
+
+    It may be used by several threads: what one of them finds is put in its place whole.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+        self._codes: dict[Any, tuple[Any, Code]] = {}
 
     def opened(self) -> Naming:
-        """For one forward, or one look ahead: what nodes share is looked at once in it."""
-        return Naming(self)
+        """For one forward, or one look ahead: what several nodes share is looked at once in it."""
+        return Naming(self._known, self._codes)
 
 
 class Naming:
     """Names nodes as they are now."""
 
-    def __init__(self, namer: Namer) -> None:
-        self._namer = namer
+    def __init__(self, known: dict[int, _Known], codes: dict[Any, tuple[Any, Code]]) -> None:
+        self._known = known
+        self._codes = codes
+        self._held: dict[int, bool] = {}
 
-    def name_of(self, implementation: Implementation, marks: Marks, before: Mapping[str, Name] | Name) -> Name:
+    def name_of(self, thing: Any, marks: Marks, before: Mapping[str, Name] | Name) -> Name:
         """The name of what a node would give; `before` is the `given` of a root, or the names of what feeds it by id.
 
-        Raises `Unnameable`, without the node's id, which is not known here.
+        Raises `Unnameable`, which does not say the node's id, as that is not known here.
         """
-        thing = implementation.thing
-        public = {key: value for key, value in getattr(thing, "__dict__", {}).items() if not key.startswith("_")}
-        own = {
-            "class": f"{type(thing).__module__}.{type(thing).__qualname__}",
-            "attributes": {key: content(value, key).hex() for key, value in public.items()},
-            "salt": marks.cached.salt if marks.cached else None,
-            "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        }
-        feeds = {"": before} if isinstance(before, Name) else dict(before)
-        ids = list(feeds) if len(feeds) > 1 else []
-        digest = worded("node", repr(sorted(own.items())), ids, [name.digest for name in feeds.values()]).hex()
-        return Name(digest, own, feeds)
+        known = self._known.get(id(thing))
+        if known is None or known.marks is not marks or known.thing is not thing or not self._holds(known):
+            known = self._known[id(thing)] = self._found(thing, marks)
+        state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
+        if isinstance(before, Name):
+            words: list[Any] = [before.digest]
+        elif len(before) == 1:
+            words = [name.digest for name in before.values()]
+        else:  # several are handed over in a dict by their ids, which the node can read, and its order
+            words = [[id, name.digest] for id, name in before.items()]
+        digest = worded("node", known.digest, state, words).hex()
+        return Name(digest, known.parts, state, {"input": before} if isinstance(before, Name) else before)
 
+    def _holds(self, known: _Known) -> bool:
+        shared = self._held.get(id(known.shared))
+        if shared is None:
+            shared = self._held[id(known.shared)] = known.shared.watches.hold()
+        return shared and known.own.code.watches.hold()
 
-def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between the parts of two names, one sentence each."""
-    return [key for key in new if old.get(key) != new[key]]
+    def _found(self, thing: Any, marks: Marks) -> _Known:
+        found = declared(thing)
+        ignoring = marks.cached.ignoring if marks.cached is not None else ()
+        settled = marks.frozen is not None and marks.frozen.state is not None
+        shared = self._shared(found, ignoring)
+        own = named(found, ignoring, not settled)
+        salt = marks.cached.salt if marks.cached is not None else None
+        words = [found.title, own.digest, shared.digest, salt, marks.mapped is not None, PYTHON]
+        return _Known(thing, marks, found.title, shared, own, worded("own", *words))
+
+    def _shared(self, found: Declared, ignoring: tuple[str, ...]) -> Code:
+        """The code of a class or function, which all nodes of it share."""
+        key = (*map(id, found.roots), ignoring)
+        kept = self._codes.get(key)
+        if kept is not None:
+            code = kept[1]
+            if self._held.get(id(code)) or (id(code) not in self._held and code.watches.hold()):
+                self._held[id(code)] = True
+                return code
+        reach = Reach(ignoring)
+        for root in found.roots:
+            reach.root(root, found.title)
+        code = reach.code()
+        self._codes[key] = (found.roots, code)
+        self._held[id(code)] = True
+        return code

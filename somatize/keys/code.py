@@ -1,0 +1,239 @@
+"""The code that a node runs, followed from its class or function to what it refers to in the same module.
+
+Each function and class that is reached is a *unit* with a digest of its own, which says what else it refers to by the
+name of that, so that circles need no care and an edit shows in the unit that was edited. What is a value
+(a global, a captured variable, a class attribute) stands beside the units, by name.
+
+Followed are the functions and classes of the modules where the node's own code lies, and those that no module has
+under their name: lambdas, closures, what was typed in a cell. All else of other modules counts by its qualified name.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from somatize.errors import Unnameable
+
+from .bytecode import read
+from .constructed import shown
+from .content import content
+from .expansion import Expansion, class_words
+from .hashing import worded
+from .public import unkeyed_names
+from .things import Resolver, is_apart, is_importable, is_library, named_words
+from .watches import MISSING, Watches, filling
+
+Said = list[str]
+"""A value as the parts of a name have it: its digest as hex, and as it is shown, or an empty text."""
+
+_OF_MODULE = {"__name__", "__file__", "__doc__", "__spec__", "__loader__", "__package__", "__builtins__", "__path__"}
+_NOT_OF_CLASS = {
+    *("__doc__", "__module__", "__qualname__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__"),
+    *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__"),
+    *("_abc_impl", "__parameters__", "__orig_bases__", "__slots__", "__unkeyed__", "__type_params__"),
+    *("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__protocol_attrs__", "_is_protocol"),
+}
+
+
+class Code(NamedTuple):
+    """The code a node runs: digests of its units, and of the values it takes from around it, all by name."""
+
+    digest: bytes
+
+    units: Mapping[str, str]
+    globals: Mapping[str, Said]
+    captured: Mapping[str, Said]
+    watches: Watches
+
+
+class Reach:
+    """Follows code and gathers what it is made of."""
+
+    def __init__(self, ignoring: Iterable[str] = (), *, code: bool = True) -> None:
+        self.resolver = Resolver(self._named, code=code)
+        self.watches = Watches()
+        self._ignoring = frozenset(ignoring)
+        self._homes: set[str] = set()
+        self._here: set[str] = set()
+        self._units: dict[str, str] = {}
+        self._globals: dict[str, Said] = {}
+        self._captured: dict[str, Said] = {}
+        self._keys: dict[int, str] = {}
+        self._taken: dict[str, Any] = {}
+        self._todo: deque[tuple[str, Any]] = deque()
+
+    def root(self, thing: Any, place: str = "the node") -> bytes:
+        """The digest of a thing whose own code is followed, whatever module it is of, down to what it wraps."""
+        for home in _wrapped(thing):
+            self._homes.update(_modules(home))
+        return self.value(thing, place)
+
+    def value(self, value: Any, place: str) -> bytes:
+        """The digest of a value; code in it is followed. Raises `Unnameable`."""
+        found = content(value, place, self.resolver)
+        self.watches.value(value)
+        return found
+
+    def code(self) -> Code:
+        """All that was reached, once it has been gone through."""
+        while self._todo:
+            key, thing = self._todo.popleft()
+            self._here = _modules(thing)
+            self.resolver.library = all(map(is_library, self._here))
+            unit = self._class(key, thing) if isinstance(thing, type) else self._function(key, thing)
+            self._units[key] = unit.hex()
+        self._here, self.resolver.library = set(), False
+        said = [_plain(part) for part in (self._units, self._globals, self._captured)]
+        return Code(worded("code", *said), self._units, self._globals, self._captured, self.watches)
+
+    def _named(self, value: Any) -> Expansion:
+        if self._follows(value):
+            return Expansion(worded("code", self._key(value)), [])
+        return Expansion(worded("of", *named_words(value)), [])
+
+    def _follows(self, value: Any) -> bool:
+        if isinstance(value, type) and not value.__flags__ & _HEAP_TYPE:
+            return False
+        modules = _modules(value)
+        return bool(modules & self._homes or modules & self._here or "__main__" in modules) or not is_importable(value)
+
+    def _key(self, value: Any) -> str:
+        key = self._keys.get(id(value))
+        if key is not None:
+            return key
+        module, name = named_words(value)
+        base = key = f"{module}:{name}"
+        count = 1
+        while key in self._taken:
+            count += 1
+            key = f"{base}#{count}"
+        self._taken[key] = value
+        self._keys[id(value)] = key
+        self._todo.append((key, value))
+        return key
+
+    # Functions
+
+    def _function(self, key: str, function: types.FunctionType) -> bytes:
+        self.watches.function(function)
+        code = read(function.__code__)
+        refers = [[name, self._global(function.__globals__, name)] for name in code.names]
+        words = [
+            self.value(function.__defaults__, f"the defaults of {key}"),
+            self.value(function.__kwdefaults__, f"the defaults of {key}"),
+            self.value(function.__dict__.get("__wrapped__"), f"what {key} wraps"),
+        ]
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            refers.append([name, self._cell(key, name, cell)])
+        return worded("function", code.digest, *words, refers)
+
+    def _cell(self, key: str, name: str, cell: types.CellType) -> bytes | None:
+        value = filling(cell)
+        self.watches.cell(cell, value)
+        if value is MISSING or name in self._ignoring or is_apart(value):
+            return None
+        digest = self.value(value, f"`{name}`, captured by {key},")
+        if _is_code(value):
+            return digest
+        self._captured[f"{key}.{name}"] = [digest.hex(), shown(value)]
+        return None
+
+    def _global(self, scope: dict[str, Any], name: str) -> bytes | None:
+        module = str(scope.get("__name__"))
+        if name in _OF_MODULE or name in self._ignoring or f"{module}.{name}" in self._ignoring:
+            return None
+        value = scope.get(name, MISSING)
+        self.watches.name(scope, name, value)
+        if value is MISSING or is_apart(value):
+            return None
+        self.resolver.stopping = not self.resolver.library
+        try:
+            digest = self.value(value, f"the global `{name}` of {module}")
+        except Unnameable as stopped:
+            raise Unnameable(
+                f"{stopped}; where the result does not depend on it, .cached(ignoring=[{name!r}])"
+            ) from None
+        finally:
+            self.resolver.stopping = False
+        if _is_code(value):
+            return digest
+        self._globals[f"{module}:{name}"] = [digest.hex(), shown(value)]
+        return None
+
+    # Classes
+
+    def _class(self, key: str, cls: type) -> bytes:
+        self.watches.members(cls)
+        words = [self.value([*cls.__bases__, type(cls)], f"the bases of {key}")]
+        left_out = _NOT_OF_CLASS | unkeyed_names(cls)
+        if issubclass(cls, enum.Enum):
+            words.append(
+                self.value({name: one._value_ for name, one in cls.__members__.items()}, f"the members of {key}")
+            )
+            members = {name: value for name, value in vars(cls).items() if _is_own_function(value, cls)}
+        else:
+            members = {name: value for name, value in vars(cls).items() if name not in left_out}
+        return worded("class", *words, [[name, self._member(key, name, members[name])] for name in sorted(members)])
+
+    def _member(self, key: str, name: str, value: Any) -> bytes | None:
+        try:
+            digest = self.value(value, f"{key}.{name}")
+        except Unnameable:
+            if name.startswith("_"):
+                return None  # working state of the class
+            raise
+        if _is_code(value):
+            return digest
+        self._globals[f"{key}.{name}"] = [digest.hex(), shown(value)]
+        return None
+
+
+def _plain(part: Mapping[str, Any]) -> list[Any]:
+    """The digests of a part in an order that is always the same, without how values are shown."""
+    return [[name, said if isinstance(said, str) else said[0]] for name, said in sorted(part.items())]
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def _modules(thing: Any) -> set[str]:
+    """The modules that a function or class is of: the one it names, and the one whose globals it reads."""
+    found = {str(getattr(thing, "__module__", None))}
+    scope = getattr(thing, "__globals__", None)
+    return found if scope is None else found | {str(scope.get("__name__"))}
+
+
+def _wrapped(thing: Any) -> Iterable[Any]:
+    seen: set[int] = set()
+    while id(thing) not in seen:
+        seen.add(id(thing))
+        yield thing
+        for name in ("func", "__func__", "__wrapped__"):
+            thing = getattr(thing, name, thing)
+
+
+def _is_code(value: Any) -> bool:
+    """Whether a value is no value but code, or a door to some."""
+    return isinstance(value, _CODE) or hasattr(value, "__get__")
+
+
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType)
+
+
+def _is_own_function(value: Any, cls: type) -> bool:
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    return isinstance(function, types.FunctionType) and function.__globals__.get("__name__") == cls.__module__
+
+
+def title(thing: Any) -> str:
+    """What a function or a class is called: its module and its name there."""
+    module, name = class_words(thing) if isinstance(thing, type) else named_words(thing)
+    return name if module == "None" else f"{module}.{name}"
+
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,0 +1,94 @@
+"""What a node was declared as: the code it runs, the arguments it was made with, what it shows of itself now."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from somatize import tensors
+
+from .code import Code, Reach, Said, title
+from .constructed import Argument, arguments_of, is_node, noted, shown
+from .hashing import worded
+from .public import attributes_of, unkeyed_names
+from .things import hooks, structure
+
+
+class Declared(NamedTuple):
+    """A thing taken apart: what it is called, whose code it runs, its arguments and its attributes."""
+
+    title: str
+    roots: list[Any]
+    arguments: Mapping[str, Argument]
+    attributes: Mapping[str, Any]
+    holder: Any
+
+
+def declared(thing: Any) -> Declared:
+    """What a node's thing is declared as. Raises `Unnameable`."""
+    given: dict[str, Argument] = {}
+    while isinstance(thing, functools.partial):
+        named: dict[str, Any] = {f"{number}": value for number, value in enumerate(thing.args)} | thing.keywords
+        given = {name: noted(value, f"the argument `{name}`") for name, value in named.items()} | given
+        thing = thing.func
+    roots: list[Any] = []
+    if isinstance(thing, types.MethodType):
+        roots.append(thing.__func__)
+        thing = thing.__self__
+    if isinstance(thing, _CODE) or not hasattr(thing, "__dict__") or hasattr(thing, "__wrapped__"):
+        roots.append(thing)
+        holder = thing if isinstance(thing, types.FunctionType) else None
+        return Declared(title(roots[0]), roots, given, _attributes_of_function(holder), holder)
+    cls = type(thing)
+    if is_node(thing):
+        left_out = unkeyed_names(cls)
+        given = {name: one for name, one in arguments_of(thing).items() if name not in left_out} | given
+    roots.append(cls)
+    return Declared(title(cls if len(roots) == 1 else roots[0]), roots, given, attributes_of(thing), thing)
+
+
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
+def _attributes_of_function(function: Any) -> dict[str, Any]:
+    return attributes_of(function) if function is not None else {}
+
+
+class Named(NamedTuple):
+    """The declaration of a thing with its values named; `code` is what those that are code were followed to."""
+
+    arguments: Mapping[str, Said]
+    attributes: Mapping[str, Said]
+    structure: bytes | None
+    code: Code
+    digest: bytes
+
+
+def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named:
+    """The arguments and attributes of a declaration, named. Raises `Unnameable`."""
+    reach = Reach(ignoring)
+    reach.resolver.state = with_state
+    reach.watches.attributes(found.holder, dict(found.attributes))
+    arguments = {name: _argument(reach, name, value) for name, value in found.arguments.items()}
+    attributes = {name: _attribute(reach, name, value) for name, value in found.attributes.items()}
+    whole = reach.value(_made_of(found.holder), "the modules") if tensors.is_module(found.holder) else None
+    code = reach.code()
+    said = [[name, value[0]] for part in (arguments, attributes) for name, value in sorted(part.items())]
+    return Named(arguments, attributes, whole, code, worded("declared", len(arguments), said, whole, code.digest))
+
+
+def _argument(reach: Reach, name: str, value: Argument) -> Said:
+    if value.digest is not None:
+        return [value.digest.hex(), value.shown]
+    return [reach.value(value, f"the argument `{name}`").hex(), value.shown]
+
+
+def _attribute(reach: Reach, name: str, value: Any) -> Said:
+    return [reach.value(value, f"the attribute `{name}`").hex(), shown(value)]
+
+
+def _made_of(module: Any) -> list[Any]:
+    """The modules within a Module, whose states are a part of its own."""
+    return [structure(module)[1:], hooks(module)]

@@ -1,0 +1,176 @@
+"""What a name once made depends on, held in a way that tells fast whether it is still as it was.
+
+Each watch compares the identity of objects, which it holds so that their ids stay theirs. What may change
+while staying the same object is hashed again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import pathlib
+import re
+import types
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from operator import is_
+from typing import Any
+from uuid import UUID
+
+from somatize import tensors
+from somatize.codecs import arrays
+
+from .content import content
+from .expansion import Expansion
+from .hashing import SCALARS, worded
+from .public import attributes_of
+from .things import Resolver, is_apart
+
+MISSING = object()
+"""What stands for a name that nothing has."""
+
+_FIXED: frozenset[type] = SCALARS | {
+    complex,
+    range,
+    Decimal,
+    Fraction,
+    UUID,
+    dt.date,
+    dt.time,
+    dt.datetime,
+    dt.timedelta,
+    dt.timezone,
+    re.Pattern,
+    pathlib.PurePosixPath,
+    pathlib.PureWindowsPath,
+    type(pathlib.Path()),
+    types.EllipsisType,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    type,
+}
+"""The types of what never changes what it is named by, and of what others watch."""
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether a value stays what it is as long as it is the same object."""
+    cls = type(value)
+    if cls in _FIXED:
+        return True
+    if cls is tuple or cls is frozenset:
+        kinds = set(map(type, value))
+        return kinds <= _FIXED or (len(value) < 1000 and all(map(_is_fixed_item, value)))
+    if isinstance(value, type | enum.Enum) or is_apart(value):
+        return True
+    if cls.__module__ == "numpy":
+        return arrays.is_fixed(value)
+    return tensors.plain_words(value) is not None
+
+
+def _is_fixed_item(value: Any) -> bool:
+    return type(value) in _FIXED or (type(value) is tuple and set(map(type, value)) <= _FIXED)
+
+
+class Watches:
+    """A list of things to compare. `hold` says whether all of them are as when they were noted."""
+
+    __slots__ = ("_cells", "_classes", "_functions", "_globals", "_holders", "_values")
+
+    def __init__(self) -> None:
+        self._globals: list[tuple[Mapping[str, Any], str, Any]] = []
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self._functions: list[tuple[Any, Any, Any, Any, Any]] = []
+        self._classes: list[tuple[type, tuple[Any, ...]]] = []
+        self._values: list[tuple[Any, bytes]] = []
+        self._holders: list[tuple[Any, int, dict[str, Any]]] = []
+
+    def name(self, scope: Mapping[str, Any], name: str, value: Any) -> None:
+        self._globals.append((scope, name, value))
+
+    def cell(self, cell: types.CellType, value: Any) -> None:
+        self._cells.append((cell, value))
+
+    def function(self, function: Any) -> None:
+        wrapped = function.__dict__.get("__wrapped__")
+        self._functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__, wrapped))
+
+    def members(self, cls: type) -> None:
+        self._classes.append((cls, tuple(cls.__dict__.values())))
+
+    def attributes(self, holder: Any, held: dict[str, Any]) -> None:
+        """The public attributes of an object; what may change in them is watched as a value."""
+        self._holders.append((holder, len(getattr(holder, "__dict__", ())), held))
+
+    def value(self, value: Any) -> None:
+        """A value whose identity is watched elsewhere, or not needed: hashed again if it may change."""
+        if not is_fixed(value):
+            self._values.append((value, present(value)))
+
+    def hold(self) -> bool:
+        """Whether everything is as it was noted."""
+        for scope, name, value in self._globals:
+            if scope.get(name, MISSING) is not value:
+                return False
+        for cell, value in self._cells:
+            if filling(cell) is not value:
+                return False
+        for noted in self._functions:
+            if not _same_function(*noted):
+                return False
+        for cls, values in self._classes:
+            if not _same_members(cls, values):
+                return False
+        return self._values_hold()
+
+    def _values_hold(self) -> bool:
+        for holder, size, held in self._holders:
+            if not _same_attributes(holder, size, held):
+                return False
+        return not any(present(value) != digest for value, digest in self._values)
+
+
+def filling(cell: types.CellType) -> Any:
+    """What a closure's cell holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _same_function(function: Any, code: Any, defaults: Any, kwdefaults: Any, wrapped: Any) -> bool:
+    return (
+        function.__code__ is code
+        and function.__defaults__ is defaults
+        and function.__kwdefaults__ is kwdefaults
+        and function.__dict__.get("__wrapped__") is wrapped
+    )
+
+
+def _same_attributes(holder: Any, size: int, held: dict[str, Any]) -> bool:
+    now = getattr(holder, "__dict__", {})
+    if len(now) != size or len(held) > size:
+        now = attributes_of(holder)
+        if len(now) != len(held):
+            return False
+    return not any(now.get(name, MISSING) is not value for name, value in held.items())
+
+
+def _same_members(cls: type, values: tuple[Any, ...]) -> bool:
+    now = cls.__dict__.values()
+    return len(now) == len(values) and all(map(is_, now, values))
+
+
+def present(value: Any) -> bytes:
+    """A digest of a value as it is now, good in this process alone: code and objects in it are told by identity."""
+    return content(value, "a value", _BY_IDENTITY)
+
+
+def _identity(value: Any) -> Expansion:
+    return Expansion(worded("same", id(value)), [])
+
+
+# What had no name was refused when the name was made; here it is looked at for a change.
+_BY_IDENTITY = Resolver(_identity, code=True)
+_BY_IDENTITY.library = True
