@@ -178,7 +178,7 @@ class Graph:
 
         return drawing.mermaid(self._declaration)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """What a notebook shows of a graph: its figure, or without plotly its Mermaid text."""
         from . import drawing
 

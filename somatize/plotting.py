@@ -56,6 +56,11 @@ def html(shown: go.Figure, *, alone: bool) -> str:
     )
 
 
+def bundle(shown: go.Figure) -> dict[str, Any]:
+    """What a notebook shows of a figure, by media type."""
+    return dict(shown._repr_mimebundle_(None, None))
+
+
 def script() -> str:
     """Plotly's script, for a page that holds several figures."""
     from plotly.offline import get_plotlyjs

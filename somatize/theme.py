@@ -159,10 +159,15 @@ def escaped(words: object, most: int | None = None) -> str:
 
     With `most`, a longer text is cut in its middle.
     """
-    plain = _UNSEEN.sub(" ", str(words))
+    one_line = plain(words)
     if most is not None:
-        plain = cut(plain, most)
-    return "".join([_MEANT.get(letter, letter) for letter in plain])
+        one_line = cut(one_line, most)
+    return "".join([_MEANT.get(letter, letter) for letter in one_line])
+
+
+def plain(words: object) -> str:
+    """`words` on one line, without letters that nobody sees or that turn others round."""
+    return _UNSEEN.sub(" ", str(words))
 
 
 def cut(words: str, most: int) -> str:
