@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from somatize import Graph
@@ -59,7 +61,7 @@ def nested_dags(draw):
         parts = [build(depth - 1) for _ in range(draw(st.integers(2, 3)))]
         if kind == "branches":
             return [n for roots, _ in parts for n in roots], [n for _, leaves in parts for n in leaves]
-        for (_, leaves), (roots, _) in zip(parts, parts[1:], strict=False):
+        for (_, leaves), (roots, _) in pairwise(parts):
             edges.extend((a, b) for a in leaves for b in roots)
         return parts[0][0], parts[-1][1]
 
@@ -77,7 +79,7 @@ def nested_dags(draw):
 def enters(points, rect, spare=0.01):
     """Whether a way goes through the inside of a rectangle."""
     left, top, right, bottom = rect[0] + spare, rect[1] + spare, rect[2] - spare, rect[3] - spare
-    return any(_segment_enters(p, q, left, top, right, bottom) for p, q in zip(points, points[1:], strict=False))
+    return any(_segment_enters(p, q, left, top, right, bottom) for p, q in pairwise(points))
 
 
 def _segment_enters(p, q, left, top, right, bottom):

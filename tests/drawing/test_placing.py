@@ -1,6 +1,7 @@
 """Where boxes, frames and arrows lie: held against geometry, over whatever graph."""
 
 import importlib.util
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -24,48 +25,50 @@ def drawn(g):
 
 def hold(g):
     wiring, marks, picture = drawn(g)
-    boxes = picture.boxes
-    assert sorted(boxes) == list(range(len(g)))
-    for a in boxes:
-        for b in range(a):
-            one, other = boxes[a], boxes[b]
-            assert (
-                one.right <= other.left or other.right <= one.left or one.bottom <= other.top or other.bottom <= one.top
-            )
-    told = set()
-    for sources, targets, points in picture.arrows:
-        way = curved(points)
-        told |= {(a, b) for a in sources for b in targets}
-        assert all(y1 >= y0 for (_, y0), (_, y1) in zip(way, way[1:], strict=False)), "an arrow never goes up"
-        for node, box in boxes.items():
-            if node not in sources and node not in targets:
-                assert not dags.enters(way, box), f"{sources} -> {targets} crosses the box of {node}"
-        for frame in picture.frames:
-            if not {*sources, *targets} & {*frame.nodes}:
-                assert not dags.enters(way, frame.rect), f"{sources} -> {targets} crosses a frame of {frame.nodes}"
-        if len(sources) == 1:
-            assert boxes[sources[0]].middle == pytest.approx(points[0][0])
-            assert boxes[sources[0]].bottom == pytest.approx(points[0][1])
-        if len(targets) == 1:
-            assert boxes[targets[0]].middle == pytest.approx(points[-1][0])
-            assert boxes[targets[0]].top == pytest.approx(points[-1][1])
     edges = {(wiring.names.index(a), wiring.names.index(b)) for a, b in g.edges()}
+    assert sorted(picture.boxes) == list(range(len(g)))
+    assert all(apart(a, b) for a, b in combinations(picture.boxes.values(), 2))
+    assert all(picture.boxes[a].bottom < picture.boxes[b].top for a, b in edges), "what comes later lies lower"
+    told = {(a, b) for arrow in picture.arrows for a in arrow.sources for b in arrow.targets}
     assert told == edges, "the arrows are the edges, all of them and no other"
-    assert all(boxes[a].bottom < boxes[b].top for a, b in edges), "what comes later lies lower"
+    for arrow in picture.arrows:
+        hold_arrow(picture, arrow)
     for frame in picture.frames:
-        inside = set(frame.nodes)
-        for node, box in boxes.items():
-            r = frame.rect
-            within = r.left < box.left and box.right < r.right and r.top < box.top and box.bottom < r.bottom
-            apart = box.right <= r.left or r.right <= box.left or box.bottom <= r.top or r.bottom <= box.top
-            assert within if node in inside else apart
-        assert 0 <= frame.rect.left
-        assert frame.rect.right <= picture.width + 0.01
-        assert frame.rect.bottom <= picture.height + 0.01
-        if frame.host is not None:
-            assert {marks[node].host for node in inside} == {frame.host}
+        hold_frame(picture, frame)
+        assert frame.host is None or {marks[node].host for node in frame.nodes} == {frame.host}
     hosted = {node for node, said in enumerate(marks) if said.host is not None}
     assert hosted == {node for frame in picture.frames if frame.host is not None for node in frame.nodes}
+
+
+def apart(a, b):
+    return a.right <= b.left or b.right <= a.left or a.bottom <= b.top or b.bottom <= a.top
+
+
+def hold_arrow(picture, arrow):
+    sources, targets, points = arrow
+    boxes, way, own = picture.boxes, curved(points), {*sources, *targets}
+    assert all(y1 >= y0 for (_, y0), (_, y1) in pairwise(way)), "an arrow never goes up"
+    for node, box in boxes.items():
+        assert node in own or not dags.enters(way, box), f"{sources} -> {targets} crosses the box of {node}"
+    for frame in picture.frames:
+        assert own & {*frame.nodes} or not dags.enters(way, frame.rect), f"{sources} -> {targets} crosses {frame.nodes}"
+    if len(sources) == 1:
+        assert (boxes[sources[0]].middle, boxes[sources[0]].bottom) == pytest.approx(points[0])
+    if len(targets) == 1:
+        assert (boxes[targets[0]].middle, boxes[targets[0]].top) == pytest.approx(points[-1])
+
+
+def hold_frame(picture, frame):
+    rect = frame.rect
+    for node, box in picture.boxes.items():
+        if node in frame.nodes:
+            assert rect.left < box.left <= box.right < rect.right
+            assert rect.top < box.top <= box.bottom < rect.bottom
+        else:
+            assert apart(rect, box)
+    assert min(rect.left, rect.top) >= 0
+    assert rect.right <= picture.width + 0.01
+    assert rect.bottom <= picture.height + 0.01
 
 
 @settings(max_examples=60, deadline=None)
