@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
 from .agenda import Role
@@ -49,7 +49,7 @@ class Calls:
     """Carries out the steps of a forward that keeps nothing and maps nothing: each is a call."""
 
     def __init__(self, forward: Forward) -> None:
-        self.clock: Callable[[], int] = perf_counter_ns if forward.tell is not None else int  # which looks nowhere
+        self.clock: Callable[[], int] = clock if forward.tell is not None else int  # which looks nowhere
 
     @property
     def hits(self) -> set[int]:

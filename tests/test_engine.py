@@ -75,10 +75,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from somatize import branches, ending
+    from somatize import calling, ending
 
     clock = Clock()
-    for module in (engine, branches, ending):
+    for module in (engine, calling, ending):
         monkeypatch.setattr(module, "clock", clock)
     return clock
 
@@ -123,14 +123,14 @@ def test_finished_and_broke_take_a_microsecond_at_least(clock: Clock, threads: i
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_with_nobody_watching_no_fact_is_made_and_no_clock_read(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    from somatize import branches, ending
+    from somatize import branches, calling, ending
 
     def never(*_: Any) -> Any:
         raise AssertionError("asked for with nobody watching")
 
-    for module in (engine, branches, ending):
+    for module in (engine, calling, ending):
         monkeypatch.setattr(module, "clock", never)
-    for module, names in ((engine, ("failed", "finished", "broken")), (branches, ("ran", "failed"))):
+    for module, names in ((engine, ("failed", "finished", "broken")), (branches, ("done", "failed"))):
         for name in names:
             monkeypatch.setattr(module, name, never)
     graph = Graph.somatize(
@@ -488,8 +488,6 @@ def test_threads_is_a_whole_number(wrong: Any) -> None:
     ("mark", "words"),
     [
         (lambda piece: piece.at("w1"), r"'b' was declared \.at\('w1'"),
-        (lambda piece: piece.cached(), r"'b' was declared \.cached\("),
-        (lambda piece: piece.mapped(3), r"'b' was declared \.mapped\("),
     ],
 )
 def test_what_is_not_built_is_refused_before_anything_runs(mark: Any, words: str, threads: int) -> None:
