@@ -71,7 +71,63 @@ function figureOf(model, plot) {
   return { data, layout: { ...part("layout"), autosize: true, uirevision: "live" } };
 }
 
+// A saved notebook that is opened again without its kernel: JupyterLab then asks for the canvas and not for the picture
+// beside it in the output. So the notebook also holds, once for all its canvases, a model that is made when it opens
+// and stands in for them, showing those pictures. Where the page is no JupyterLab, none of this happens.
+const STAND_INS = "somatize-pictures";
+const STATE = "application/vnd.jupyter.widget-state+json";
+const VIEW = "application/vnd.jupyter.widget-view+json";
+
+function* outputsOf(notebook) {
+  for (const cell of notebook?.cells ?? []) {
+    for (let place = 0; place < (cell.outputs?.length ?? 0); place += 1) yield cell.outputs.get(place).data;
+  }
+}
+
+function optionsOf(model) {
+  const keys = ["model_name", "model_module", "model_module_version"];
+  return Object.fromEntries(keys.map((key) => [key, model.get(`_${key}`)]));
+}
+
+function leaveStandIn(model) {
+  const notebook = model.widget_manager?.context?.model;
+  if (!notebook?.getMetadata || !notebook.setMetadata) return;
+  const shown = new Set([...outputsOf(notebook)].map((data) => data[VIEW]?.model_id));
+  const widgets = notebook.getMetadata("widgets") ?? {};
+  const saved = widgets[STATE] ?? { version_major: 2, version_minor: 0, state: {} };
+  const known = saved.state[STAND_INS]?.state.canvases ?? [];
+  if (known.includes(model.get("canvas"))) return;
+  const own = ["_esm", "_anywidget_id", "_model_name", "_model_module", "_model_module_version"];
+  const state = Object.fromEntries(own.map((key) => [key, model.get(key)]));
+  state.canvases = [...known.filter((id) => shown.has(id)), model.get("canvas")];
+  const one = { ...optionsOf(model), state };
+  notebook.setMetadata("widgets", { ...widgets, [STATE]: { ...saved, state: { ...saved.state, [STAND_INS]: one } } });
+}
+
+function initialize({ model }) {
+  const canvases = model.get("canvases");
+  const manager = model.widget_manager;
+  if (!canvases || !manager?.has_model) return;
+  for (const data of outputsOf(manager.context?.model)) {
+    const model_id = data[VIEW]?.model_id;
+    if (!canvases.includes(model_id) || !data["image/png"] || manager.has_model(model_id)) continue;
+    const options = optionsOf(model);
+    const view = { _view_name: "AnyView", _view_module: "anywidget", _view_module_version: options.model_module_version };
+    const state = { _esm: model.get("_esm"), _anywidget_id: model.get("_anywidget_id"), picture: data["image/png"] };
+    manager.new_model({ ...options, model_id }, { ...view, ...state });
+  }
+}
+
+function showPicture(picture, el) {
+  const shown = document.createElement("img");
+  shown.src = `data:image/png;base64,${picture}`;
+  shown.style.maxWidth = "100%";
+  shown.style.width = "900px";
+  el.append(shown);
+}
+
 async function render({ model, el }) {
+  if (model.get("picture")) return showPicture(model.get("picture"), el);
   const Plotly = await plotly(model);
   const plot = takeOver(model.get("canvas"), el);
   let drawing = null;
@@ -90,6 +146,7 @@ async function render({ model, el }) {
     const { width, height } = plot.gd._fullLayout;
     const png = await Plotly.toImage(plot.gd, { format: "png", width: Math.max(width, 400), height, scale: SCALE });
     model.send({ said: "picture", asked, png: png.slice(png.indexOf(",") + 1) });
+    leaveStandIn(model);
   }
 
   function redraw() {
@@ -134,4 +191,4 @@ async function render({ model, el }) {
   };
 }
 
-export default { render };
+export default { initialize, render };

@@ -173,7 +173,8 @@ def _classes() -> Any:
             self._show = show
             self._asked = 0
             self._pushed = 0
-            super().__init__(library=library(script), canvas=uuid4().hex)
+            own = uuid4().hex
+            super().__init__(library=library(script), canvas=own, model_id=own)
             self.on_msg(lambda _widget, content, _buffers: heard(content))
 
         def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
