@@ -191,6 +191,18 @@ def _nobody_else(record: logging.LogRecord, asking: StatusHandler) -> bool:
     return first is asking
 
 
+def is_written(name: str, level: int) -> bool:
+    """Whether a record of that logger and level would be written by a handler that is no Status' own."""
+    logger: Any = _logger(name)
+    if not logger.isEnabledFor(level):
+        return False
+    while logger is not None:
+        if any(not isinstance(handler, StatusHandler) and level >= handler.level for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
 def _logger(name: str) -> logging.Logger:
     if not name or name == "root":
         return logging.root

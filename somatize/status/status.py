@@ -190,11 +190,12 @@ class Status:
 
         Ends with this Status, or by its own `close`, or as a context manager.
         """
-        from somatize import ui
+        from importlib import import_module
 
         if self._display is not None:
             self._display.close()
-        self._display = ui.Display(self, **options)
+        # By name: the views stand above what they show, and are looked for only here.
+        self._display = import_module("somatize.ui").Display(self, **options)
         return self._display
 
     # -- ending

@@ -1,0 +1,78 @@
+"""All that is asked of Rich, and the only module that imports it; and text as a terminal can show it.
+
+Names, log lines and errors may hold anything: markup, escape sequences, tabs, characters a terminal cannot encode or
+gives no width. They become `literal` text before Rich sees them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from io import StringIO
+from typing import IO, Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+__all__ = [
+    "Console",
+    "ConsoleOptions",
+    "Group",
+    "OverflowMethod",
+    "ProgressBar",
+    "RenderResult",
+    "Table",
+    "Text",
+    "cell_len",
+]
+
+LONGEST = 4000
+"""Characters of one text that are looked at; no line is as wide."""
+
+
+def literal(words: object, encoding: str = "utf-8") -> str:
+    """`words` as one line that shows each character or an escape for it; whatever Rich would make of it."""
+    text = str(words)
+    if len(text) > LONGEST:
+        text = text[:LONGEST] + "..."
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(character if _shows(character) else _escape(character) for character in text)
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def _shows(character: str) -> bool:
+    return character.isprintable() and (
+        character.isascii() or unicodedata.category(character) not in ("Cf", "Mn", "Me")
+    )
+
+
+def _escape(character: str) -> str:
+    if unicodedata.category(character) in ("Mn", "Me"):  # an accent over the letter before: it has no width, and shows
+        return character
+    return {"\n": " ⏎ ", "\t": "  "}.get(character) or character.encode("unicode_escape").decode()
+
+
+def painted(view: Any, console: Console) -> list[str]:
+    """A renderable as lines with their escape sequences, none wider than the console less one column."""
+    with console.capture() as captured:
+        console.print(view, width=max(1, console.width - 1), no_wrap=True, crop=True)
+    encoding = console.encoding
+    return captured.get().encode(encoding, "backslashreplace").decode(encoding).split("\n")[:-1]
+
+
+def console_for(stream: IO[str], width: int | None = None) -> Console:
+    """A console that knows what `stream` can show."""
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def html(view: Any, width: int) -> tuple[str, str]:
+    """A renderable as plain text and as HTML, for a notebook."""
+    console = Console(
+        file=StringIO(), record=True, width=width, force_terminal=True, force_jupyter=False, color_system="standard"
+    )
+    console.print(view)
+    page = console.export_html(inline_styles=True, code_format="{code}", clear=False)
+    return console.export_text(), f'<pre style="line-height:1.25;white-space:pre;overflow-x:auto">{page}</pre>'
