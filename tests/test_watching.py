@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Node, node
-from somatize.errors import SomatizeError, WatcherWarning, WatchingError
+from somatize.errors import WatcherWarning, WatchingError
 
 Facts = list[dict[str, str]]
 OK = ["ran a", "ran b", "finished"]
@@ -351,82 +351,3 @@ def test_an_interrupt_on_a_late_fact_does_not_swallow_the_engine_s_own() -> None
     with pytest.raises(KeyboardInterrupt):
         graph.forward(watching=[On("late a", KeyboardInterrupt()), seen.append])
     assert short(seen) == ["ran a", "late a", "ran b", "broke"]
-
-
-# What a sink offers beside `tell`
-
-
-def test_a_sink_is_opened_told_and_closed() -> None:
-    sinks = Sinks()
-    two(progressing).forward(1, watching=sinks)
-    assert sinks.calls == ALL
-
-
-def test_a_sink_is_closed_after_a_failure_too() -> None:
-    sinks = Sinks()
-    assert run(two(fails), sinks) == "the node's"
-    assert sinks.calls == ["opens", "entering a", "tell ran a", "entering b", "tell failed b", "tell broke", "closed"]
-
-
-def until(method: str) -> list[str]:
-    return ALL[: next(place for place, call in enumerate(ALL) if call.startswith(method)) + 1]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("method", ["opens", "entering", "tell", "progress", "closed"])
-def test_a_sink_that_raises_is_warned_about_once_and_told_nothing_more(method: str, alone: bool, threads: int) -> None:
-    bad, good = Sinks(method), Sinks()
-    seen: Facts = []
-    with pytest.warns(WatcherWarning, match="the watcher of type Sinks raised") as warned:
-        assert two(progressing).forward(1, watching=bad if alone else [bad, good, seen.append], threads=threads) == 1
-    assert len(warned) == 1
-    assert bad.calls == until(method)
-    assert alone or (good.calls == ALL and short(seen) == OK)
-
-
-RAISED_BY = {
-    "opens": ["opens"],
-    "entering": ["opens", "entering a", "tell broke", "closed"],
-    "tell": ["opens", "entering a", "tell ran a", "tell broke", "closed"],
-    "progress": [*ALL[:5], "tell failed b", "tell broke", "closed"],
-    "closed": ALL,
-}
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("method", RAISED_BY)
-def test_an_interrupt_of_a_sink_passes_through_and_every_sink_is_closed(method: str, kind: Any, threads: int) -> None:
-    first, bad, last = Sinks(), Sinks(method, kind("stop")), Sinks()
-    with pytest.raises(kind) as raised:
-        two(progressing).forward(1, watching=[first, bad, last], threads=threads)
-    assert raised.value is bad.error
-    assert bad.calls == RAISED_BY[method]
-    if method == "opens":
-        assert first.calls == ["opens", "closed"]
-        assert last.calls == []
-    else:
-        assert first.calls[-1] == last.calls[-1] == "closed"
-        assert [c for c in first.calls if "tell" in c] == [c for c in RAISED_BY[method] if "tell" in c]
-
-
-def test_what_opens_refuses_with_an_error_of_ours_is_raised_before_anything_runs() -> None:
-    first, bad = Sinks(), Sinks("opens", SomatizeError("the recorder is closed"))
-    ran: list[int] = []
-    with pytest.raises(SomatizeError, match="the recorder is closed"):
-        Graph.somatize(ran.append).forward(watching=[first, bad])
-    assert ran == []
-    assert first.calls == ["opens", "closed"]
-
-
-@pytest.mark.parametrize("given", [None, object()])
-def test_an_opener_that_gives_no_sink_is_warned_about(given: Any) -> None:
-    class Opens:
-        def opens(self, graph: Any) -> Any:
-            return given
-
-    seen: Facts = []
-    with pytest.warns(WatcherWarning, match="has no attribute 'tell'"):
-        assert two().forward(1, watching=[Opens(), seen.append]) == 1
-    assert short(seen) == OK
