@@ -1,6 +1,7 @@
 """Forwards recorded, and read back.
 
-`Recorder` writes; `runs`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read; `progress`, `spent` and
+`Recorder` writes; `runs`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read, and so do
+`about`, `unfinished`, `writers`, `replay` and `tail`; `progress`, `spent` and
 `timeline` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
 """
 
@@ -8,28 +9,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .about import about, unfinished, writers
 from .reader import curve, curve_costs, facts, forwards, nodes, runs
 from .recorder import Recorder
+from .replay import replay
+from .tail import tail
 
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
     from .live import Live
+    from .status_reader import logs, tasks, throughput
 
 __all__ = [
     "Live",
     "Recorder",
+    "about",
     "curve",
     "curve_costs",
     "facts",
     "forwards",
+    "logs",
     "nodes",
     "progress",
+    "replay",
     "runs",
     "spent",
+    "tail",
+    "tasks",
+    "throughput",
     "timeline",
+    "unfinished",
+    "writers",
 ]
 
-_HOMES = {"Live": "live", "progress": "figures", "spent": "figures", "timeline": "figures"}
+_HOMES = {
+    "logs": "status_reader",
+    "tasks": "status_reader",
+    "throughput": "status_reader",
+    "Live": "live",
+    "progress": "figures",
+    "spent": "figures",
+    "timeline": "figures",
+}
 """What is loaded when it is first asked for: recording must not wait for what draws."""
 
 

@@ -11,7 +11,7 @@ from os import getpid
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize import watching
-from somatize.errors import BadName, BadRun, RecorderClosed, RecordError
+from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError
 from somatize.facts import KINDS, Fact, said
 from somatize.storage import opened as opened_stores
 from somatize.storage.opening import open_writer
@@ -22,6 +22,8 @@ from somatize.storage.writer import Pending, Writer
 from somatize.store import Store
 
 from .naming import unnamed
+from .provenance import plain
+from .telling import Graphs, Teller
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -98,8 +100,13 @@ class Recorder:
         run: str | None = None,
         summarising: Iterable[str] = (),
         about: Mapping[str, Any] | None = None,
+        *,
+        diff: bool = False,
     ) -> None:
         """Open `run` to write on, or a new one with a name of its own.
+
+        `about` is kept with the run, as plain data; so are command line, library versions, the git commit and each
+        graph that is run, and with `diff` what the working tree changed since that commit (1 MB at most).
 
         `summarising` names facts whose values are kept as columns, so that their curves are read without the
         records: ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` any other field.
@@ -111,7 +118,8 @@ class Recorder:
         self._store = store
         self._run = unnamed() if run is None else _checked(run)
         self._fields = _fields(summarising)
-        self._about = dict(about or {})
+        self._about = plain(about or {})
+        self._diff = diff
         self._closed = False
         self._open()
 
@@ -124,6 +132,8 @@ class Recorder:
             raise
         self._by_hand: dict[tuple[int, int], ForwardSink] = {}
         self._hands = False
+        self._graphs = Graphs(self._writer)
+        self._teller = Teller(self._writer, self._about, diff=self._diff)
         self._retire = weakref.finalize(self, self._writer.retire)
         self._retire.atexit = False
 
@@ -137,9 +147,13 @@ class Recorder:
         """The store it writes to."""
         return self._store
 
-    def opens(self, graph: object) -> ForwardSink:  # noqa: ARG002  a part of the protocol
+    def opens(self, graph: object) -> ForwardSink:
         """The sink of a forward that starts now. Raises `RecorderClosed`."""
-        return ForwardSink(self._writing())
+        writer = self._writer
+        if self._closed or writer.pid != getpid():
+            writer = self._writing()
+        self._graphs.tell(graph)
+        return ForwardSink(writer)
 
     def __call__(self, fact: Mapping[str, Any]) -> None:
         """Say a fact; it is on its way to the disk, beyond the reach of a kill, when this returns.
@@ -164,6 +178,16 @@ class Recorder:
             writer.says(sink, made)
         else:
             sink.say(made)
+
+    def note(self, fact: Mapping[str, Any]) -> None:
+        """Say a fact of the run as a whole, whatever forward goes on or went before; `about` gives it back.
+
+        Raises `FactError` for what has no kind or is the engine's, and `RecorderClosed`.
+        """
+        made = said(fact)
+        if made["fact"] in KINDS:
+            raise FactError(f"a {made['fact']!r} fact is of a forward; the run as a whole has none")
+        self._writing().says_of_run(made)
 
     def _writing(self) -> Writer:
         if self._closed:
@@ -216,6 +240,7 @@ class Recorder:
             self._closed = True
             self._retire.detach()
             if self._writer.pid == getpid():
+                self._teller.wait()
                 self._writer.close()
 
     def __enter__(self) -> Self:
@@ -227,10 +252,15 @@ class Recorder:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Recorder, (self._store, self._run, self._fields, self._about)
+        return _again, (self._store, self._run, self._fields, self._about, self._diff)
 
     def __repr__(self) -> str:
         return f"Recorder({self._store!r}, run={self._run!r}{', closed' if self._closed else ''})"
+
+
+def _again(store: Store, run: str, fields: tuple[str, ...], about: dict[str, Any], diff: bool) -> Recorder:
+    """The recorder that was pickled, where it arrives."""
+    return Recorder(store, run, fields, about, diff=diff)
 
 
 def _here() -> tuple[tuple[int, int], Any]:

@@ -200,7 +200,7 @@ def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
 def _open(
     txn: Writing, key: bytes, known: dict[str, Any], row: Row, fields: Sequence[str], complete: list[Line]
 ) -> None:
-    row.nodes += known["nodes"]
+    nodes = row.nodes + known["nodes"]
     texts = {**known["texts"], **row.texts(fields)}
     if row.ended:
         txn.delete(key)
@@ -208,10 +208,10 @@ def _open(
             _put_inside(txn, schema.run_of(key), row.forward, row.inside(fields) or known["inside"])
         said = [texts.get(field) for field in fields]
         # Its facts are among the parts; what is left is the line.
-        complete.append([row.forward, row.state, row.nodes, row.took_us, row.when, said, b""])
+        complete.append([row.forward, row.state, nodes, row.took_us, row.when, said, b""])
         return
     inside = row.inside(fields)
-    state = {"writer": known["writer"], "nodes": row.nodes, "texts": texts, "inside": inside, "when": row.when}
+    state = {"writer": known["writer"], "nodes": nodes, "texts": texts, "inside": inside, "when": row.when}
     txn.put(key, schema.pack_map(key, state))
 
 

@@ -217,7 +217,9 @@ def _take_in_rest(
     opened: Opened, fd: int, path: Path, writer: int, generation: int, found: tuple[dict[str, Any], int]
 ) -> None:
     about, at = found
-    known = opened.records.read_retried(lambda reading: writer_info(reading, writer))
+    # Asked in a write transaction: one that is killed between the commit and the word that it took place leaves
+    # readers with the snapshot before it, and only the next writer notices.
+    known = opened.records.write(lambda txn: writer_info(txn, writer))
     if known is not None and (known.generation, known.offset) >= (generation, at):
         if known.closed or known.generation > generation:
             return

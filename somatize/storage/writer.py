@@ -51,6 +51,8 @@ class Pending:
     """Whether its last fact was told."""
     parted = False
     """Whether a part of it was written down while it went on."""
+    told_inside = 0
+    """In how many nodes it was when a part was written."""
     batch: Batch | None = None
     line: Line
     """Its record, in the batch it was written in."""
@@ -225,16 +227,21 @@ class Writer:
         with self.gate.lock:
             if pending.over or (self.backlog and not spilled):
                 return
-            count = len(pending.facts)
+            count, inside = len(pending.facts), len(pending.entered)
+            if pending.parted and not count and inside == pending.told_inside:
+                pending.since = time.monotonic()
+                return
             facts = pending.facts[:count]
             done = {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED}
             known = len(pending.entered)
             pending.entered[:known] = [node for node in pending.entered[:known] if node not in done]
             body, nodes, texts = self.packer.pack(facts)
             summary = self.packer.summary(texts, inside=pending.entered)
-            if self._say(pending, PART, (OPEN, nodes, NO_TIME, summary, body), keep=spilled) or spilled:
+            state = 0 if pending.parted else OPEN  # said with its first part only
+            if self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled) or spilled:
                 del pending.facts[:count]
                 pending.parted = True
+                pending.told_inside = len(pending.entered)
             pending.since = time.monotonic()
 
     def write_parts(self, older_than: float) -> None:

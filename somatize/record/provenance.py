@@ -1,0 +1,129 @@
+"""What can be said of a run from outside of it: where, by whom, with which code; and of each graph it ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import msgpack
+
+from somatize.facts import text
+
+_MOST_DIFF = 1 << 20
+_PATIENCE = 10.0
+_known_code: dict[tuple[str, bool], dict[str, Any]] = {}
+
+
+def of_process() -> dict[str, Any]:
+    """The command line, directory, Python and platform of this process; cheap."""
+    return {
+        "argv": list(getattr(sys, "orig_argv", sys.argv)),
+        "cwd": _cwd(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "user": os.environ.get("USER", ""),
+    }
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return ""
+
+
+def of_code(*, diff: bool) -> dict[str, Any]:
+    """The versions of the libraries that are loaded, and the git commit; takes a while, and is asked once."""
+    key = (_cwd(), diff)
+    if key not in _known_code:
+        _known_code[key] = {"git": _git(diff=diff), "versions": _versions()}
+    return _known_code[key]
+
+
+def knows_code(*, diff: bool) -> bool:
+    """Whether `of_code` answers at once."""
+    return (_cwd(), diff) in _known_code
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name, module in sorted(sys.modules.items()):
+        if "." not in name and name not in sys.stdlib_module_names:
+            version = getattr(module, "__version__", None)
+            if isinstance(version, str):
+                found[name] = version
+    return found
+
+
+def _git(*, diff: bool) -> dict[str, Any] | None:
+    commit = _asked("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _asked("status", "--porcelain", "--untracked-files=no")
+    found = {
+        "commit": commit.strip(),
+        "branch": (_asked("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "dirty": None if changes is None else bool(changes.strip()),
+    }
+    if diff:
+        whole = _asked("diff", "HEAD") or ""
+        cut = f"\n… <cut: {len(whole)} characters in all>"
+        found["diff"] = whole if len(whole) <= _MOST_DIFF else whole[:_MOST_DIFF] + cut
+    return found
+
+
+def _asked(*words: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "--no-optional-locks", *words],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.decode("utf-8", "replace") if answer.returncode == 0 else None
+
+
+def of_graph(graph: Any) -> tuple[str, dict[str, Any]]:
+    """A graph as data, and a name for it by its content."""
+    nodes = list(graph.nodes())
+    described = {
+        "nodes": [{"id": node, "class": _class_of(graph.implementation(node))} for node in nodes],
+        "edges": [list(edge) for edge in graph.edges()],
+        "marks": {
+            mark: plain(dict(told) if isinstance(told, Mapping) else list(told))
+            for mark, told in (
+                ("hosts", graph.hosts()),
+                ("devices", graph.devices()),
+                ("cached", graph.cached()),
+                ("frozen", dict.fromkeys(graph.frozen(), True)),
+                ("mapped", graph.mapped_nodes()),
+            )
+            if told
+        },
+    }
+    return blake2b(msgpack.packb(described), digest_size=8).hexdigest(), described
+
+
+def _class_of(thing: Any) -> str:
+    kind = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', type(thing).__name__)}"
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The same value of plain types: mappings, lists, text, numbers, None; what is neither becomes its text."""
+    if isinstance(value, Mapping) and depth < 20:
+        return {key if isinstance(key, str) else str(key): plain(held, depth + 1) for key, held in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth < 20:
+        return [plain(held, depth + 1) for held in value]
+    if value is None or type(value) in (str, bool, float) or (type(value) is int and abs(value) < 2**63):
+        return text(value) if type(value) is str else value
+    return text(value)
