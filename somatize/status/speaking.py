@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 import secrets
 import sys
 import threading
@@ -42,7 +43,7 @@ class Speaking:
         self._clock = clock
         self._open: dict[Task, None] = {}
         self._saying = threading.local()
-        self._prefix = secrets.token_hex(4)
+        self._prefix = f"{os.getpid()}-{secrets.token_hex(4)}"  # a reader asks whether that process lives
         self._count = 0
         self.due: Callable[[], None] = _nothing
 
@@ -103,7 +104,7 @@ class Speaking:
 
     def log(self, record: logging.LogRecord, message: str, task: Task | None) -> None:
         """Say a log record, unless saying facts is what caused it."""
-        if self.level is None or record.levelno < self.level or isinstance(record.msg, Ended) or self.is_cause():
+        if self.level is None or record.levelno < self.level or _is_timing(record) or self.is_cause():
             return
         fact: dict[str, object] = {
             "fact": "log",
@@ -164,6 +165,11 @@ class Speaking:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
             watching.warn_of(watcher, error, "by this Status")
+
+
+def _is_timing(record: logging.LogRecord) -> bool:
+    """Whether a record says that a task ended, which its own fact says."""
+    return isinstance(record.args, tuple) and bool(record.args) and isinstance(record.args[0], Ended)
 
 
 def _told(watcher: Any, fact: Fact, in_forward: bool) -> None:
