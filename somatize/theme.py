@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 
 from .errors import FigureError
@@ -24,8 +25,10 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 RED = "#e03131"
 """A forward that broke, and nothing else."""
 
-RAW, SMOOTHED = 1.0, 2.6
+RAW, SMOOTHED = 1.2, 2.6
 """Line widths: what was measured, and its rolling mean."""
+_NARROW, _TITLE_WIDTH = 370, 42
+"""The narrowest figure that must read well, in pixels within its margins; and how many letters of a title it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,11 @@ def axis(theme: Theme, **more: Any) -> dict[str, Any]:
     }
 
 
-def title(theme: Theme, words: str, notes: Sequence[str]) -> dict[str, Any]:
-    """A figure's title at its left, and under it lines of notes; both are text."""
-    return {
-        "text": escaped(words, 60),
+def title(theme: Theme, words: str, notes: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """A figure's title at its left, and under it lines of notes; both are text. Also how high they are together."""
+    lines = wrapped(plain(words), _TITLE_WIDTH)
+    made = {
+        "text": "<br>".join(escaped(line) for line in lines),
         "x": 0,
         "xref": "container",
         "xanchor": "left",
@@ -119,6 +123,7 @@ def title(theme: Theme, words: str, notes: Sequence[str]) -> dict[str, Any]:
             "font": {"size": SMALL, "color": theme.faint},
         },
     }
+    return made, 24 + 21 * len(lines) + 15 * len(notes)
 
 
 def legend(y: float) -> dict[str, Any]:
@@ -132,6 +137,13 @@ def legend(y: float) -> dict[str, Any]:
         "font": {"size": SMALL},
         "bgcolor": "rgba(0,0,0,0)",
     }
+
+
+def legend_height(data: Sequence[Mapping[str, Any]]) -> int:
+    """How high the legend of these traces is in a narrow figure, where it has the most rows."""
+    names = [unescape(str(trace["name"])) for trace in data if trace.get("showlegend", True)]
+    columns = max(1, int(_NARROW / (44 + 6.4 * max(map(len, names), default=1))))
+    return 19 * -(-len(names) // columns) + 10
 
 
 def in_the_middle(theme: Theme, words: str, y: float = 0.5) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from .overview import Band, described, overview_of
 from .structure import Wiring
 
 _WIDTH, _LINE, _GAP, _LANE = 330.0, 16.0, 34.0, 14.0
-_MARGIN, _ABOVE, _EDGE = 16, 102, 2
+_MARGIN, _EDGE = 16, 2
 
 
 def overview_picture(
@@ -40,13 +40,13 @@ def overview_picture(
         "the graph, the number at an arrow is how many edges it stands for",
         52,
     )
-    above = _ABOVE + 15 * (len(notes) - 3)
+    title, above = themes.title(look, f"{counted(len(wiring), 'node')}, an overview", notes)
     layout = themes.layout(
         look,
         width=round(width + 2 * (_MARGIN + _EDGE)),
         height=round(height + above + _MARGIN + 2 * _EDGE),
         margin={"l": _MARGIN, "r": _MARGIN, "t": above, "b": _MARGIN},
-        title=themes.title(look, f"{counted(len(wiring), 'node')}, an overview", notes),
+        title=title,
         xaxis={"range": [-_EDGE, width + _EDGE], "visible": False},
         yaxis={"range": [height + _EDGE, -_EDGE], "visible": False},
         hovermode="closest",

@@ -15,7 +15,7 @@ from .placing import LABEL, PAD, Arrow, Frame, Placed, placed
 from .structure import BRANCHES, CROWD, Wiring, structure_of
 
 _LETTER, _WIDEST = 7.0, 22
-_MARGIN, _ABOVE, _LEGEND = 16, 70, 46
+_MARGIN = 16
 _NARROWEST, _EDGE = 340, 2
 _SHOWN = {"cached": "●", "frozen": "❄", "mapped": "⋮"}
 """What marks a box."""
@@ -172,9 +172,8 @@ def _some(wiring: Wiring, nodes: Sequence[int]) -> str:
 def _layout(
     look: Theme, drawn: Placed, wiring: Wiring, marks: Sequence[Marks], devices: Mapping[str | None, str | None]
 ) -> dict[str, Any]:
-    notes = notes_of(wiring, marks, drawn.frames)
-    above = _ABOVE + 15 * (len(notes) - 1)
-    below = _LEGEND if len(devices) > 1 else _MARGIN
+    title, above = themes.title(look, counted(len(wiring), "node"), notes_of(wiring, marks, drawn.frames))
+    below = _MARGIN + (themes.legend_height([{"name": str(device)} for device in devices]) if len(devices) > 1 else 0)
     width = max(_NARROWEST, drawn.width + 2 * _MARGIN)
     spare = (width - 2 * _MARGIN - drawn.width) / 2 + _EDGE
     return themes.layout(
@@ -182,7 +181,7 @@ def _layout(
         width=round(width + 2 * _EDGE),
         height=round(drawn.height + 2 * _EDGE + above + below),
         margin={"l": _MARGIN, "r": _MARGIN, "t": above, "b": below},
-        title=themes.title(look, counted(len(wiring), "node"), notes),
+        title=title,
         xaxis={"range": [-spare, drawn.width + spare], "visible": False},
         yaxis={"range": [drawn.height + _EDGE, -_EDGE], "visible": False},
         hovermode="closest",

@@ -28,8 +28,8 @@ _POINTS = 2400
 """About how many points all series of one figure have together once they are condensed, and all durations."""
 _FEWEST_BUCKETS = 50
 _RESUMED_SHOWN, _RUNS_TOLD = 30, 6
-_ABOVE, _LINE, _LABEL, _BELOW, _TO_LEGEND = 42, 15, 28, 84, 46
-"""Heights in pixels: the title, a note, a panel's label, the axis of forwards with the legend, the axis alone."""
+_LABEL, _TO_LEGEND = 28, 46
+"""Heights in pixels: a panel's label, the axis of forwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _Progress:
         data += [took_trace(run, self.panels[-1], self._look(order), self.size) for order, run in enumerate(self.runs)]
         data += [self._breaks(order) for order in range(len(self.runs))]
         self._hover(data)
-        return Picture(data, self._layout())
+        return Picture(data, self._layout(themes.legend_height(data)))
 
     def _look(self, order: int, place: int | None = None) -> Look:
         """One run: a hue per series. Several: a hue per run."""
@@ -123,14 +123,14 @@ class _Progress:
     def _condensed(self) -> bool:
         return any(strokes.condensed for strokes in self.runs)
 
-    def _layout(self) -> dict[str, Any]:
-        notes = self._notes()
-        above, below = _ABOVE + _LINE * len(notes) + _LABEL, _BELOW
+    def _layout(self, legend: int) -> dict[str, Any]:
+        title, head = themes.title(self.look, self.title or "", self._notes())
+        above, below = head + _LABEL, _TO_LEGEND + legend
         layout = themes.layout(
             self.look,
             height=above + self.height + below,
             margin={"t": above, "b": below, "l": 8, "r": 14},
-            title=themes.title(self.look, self.title or "", notes),
+            title=title,
             # Points of several lines stand above one another only where every forward is drawn.
             hovermode="closest" if self._condensed() else "x unified",
             hoversubplots="axis",
@@ -204,4 +204,5 @@ class _Progress:
             hoverformat=",d",
             title={"text": "forward", "font": {"size": themes.TEXT, "color": self.look.ink}, "standoff": 6},
             showspikes=False,
+            showticklabels=bool(found),
         )

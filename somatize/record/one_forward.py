@@ -13,7 +13,7 @@ from .turns import OneForward, Turn, Where
 
 _EACH_ITS_ROW = 60
 """Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""
-_ROW, _PACKED, _ABOVE, _BELOW = 22, 12, 84, 44
+_ROW, _PACKED, _TO_LEGEND = 22, 12, 32
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
@@ -25,21 +25,22 @@ def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
     end = max([turn.end for turn in one.turns] + [one.took or 0.0, 1.0])
     unit, size = themes.unit(end)
     height = max(3 * _ROW, count * (_PACKED if packed else _ROW))
-    notes = _notes(one, packed=packed)
-    above = _ABOVE + 15 * (len(notes) - 1)
+    title, above = themes.title(look, f"run {one.run}, forward {one.number:,}", _notes(one, packed=packed))
     data = _bars(one.turns, rows, size)
     if one.state != "ok":
         data.append(_end(one, end / size, count))
+    explained, known = len(data) > 1, bool(one.turns) or one.took is not None
+    below = _TO_LEGEND + (themes.legend_height(data) if explained else 0)
     layout = themes.layout(
         look,
-        height=above + height + _BELOW,
-        margin={"t": above, "b": _BELOW, "l": 8, "r": 18},
-        title=themes.title(look, f"run {one.run}, forward {one.number:,}", notes),
+        height=above + height + below,
+        margin={"t": above, "b": below, "l": 8, "r": 18},
+        title=title,
         barmode="overlay",
         hovermode="closest",
-        showlegend=len(data) > 1,
-        legend=themes.legend(-_BELOW / height),
-        xaxis=themes.axis(look, range=[0, end / size * 1.03], ticksuffix=f" {unit}", nticks=6),
+        showlegend=explained,
+        legend=themes.legend(-_TO_LEGEND / height),
+        xaxis=themes.axis(look, range=[0, end / size * 1.03], ticksuffix=f" {unit}", nticks=6, showticklabels=known),
         yaxis=_names(look, one.turns, count, packed=packed),
         shapes=_trips(one.turns, rows, size),
         annotations=[] if one.turns else [themes.in_the_middle(look, "no node had its turn")],

@@ -112,7 +112,7 @@ def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth
     smoothed = smooth is None or smooth > 0
     raw = look.trace(themes.escaped(series.name), xs, ys, panel)
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
-    raw["opacity"] = 0.55 if smoothed else 1.0
+    raw["opacity"] = 0.7 if smoothed else 1.0
     raw |= _marked(ys, look.colour)
     raw["showlegend"] = look.in_legend(place, smoothed=False, bold=smoothed)
     if not smoothed:

@@ -12,8 +12,8 @@ from .drawn import Picture
 from .turns import ENDINGS, Spent, Total, Where
 
 _MOST = 40
-_ROW, _BAR, _ABOVE, _BELOW = 40, 0.36, 84, 44
-"""Heights: a node in pixels and its bar in parts of that; the title, the axis."""
+_ROW, _BAR, _TO_LEGEND = 40, 0.36, 32
+"""Heights: a node in pixels and its bar in parts of that; the axis."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}
 
 
@@ -22,24 +22,26 @@ def spent_picture(total: Total, *, last: int | None = None, theme: str | None = 
     look = themes.theme_of(theme)
     rows = _rows(total.spent)
     unit, size = themes.unit(max((row.us for row in rows), default=0))
-    notes = _notes(total, last)
-    above = _ABOVE + 15 * (len(notes) - 1)
+    data, inside = _bars(rows, size), _ROW * max(3, len(rows))
+    title, above = themes.title(look, f"run {total.run}: where the time went", _notes(total, last))
+    explained = _is_explained(rows)
+    below = _TO_LEGEND + (themes.legend_height(data) if explained else 0)
     layout = themes.layout(
         look,
-        height=above + _BELOW + _ROW * max(3, len(rows)),
-        margin={"t": above, "b": _BELOW, "l": 14, "r": 14},
-        title=themes.title(look, f"run {total.run}: where the time went", notes),
+        height=above + inside + below,
+        margin={"t": above, "b": below, "l": 14, "r": 14},
+        title=title,
         barmode="stack",
         hovermode="closest",
-        showlegend=_is_explained(rows),
-        legend=themes.legend(-_BELOW / (_ROW * max(3, len(rows)))),
+        showlegend=explained,
+        legend=themes.legend(-_TO_LEGEND / inside),
         annotations=_labels(look, rows) if rows else [themes.in_the_middle(look, "no node has had its turn yet")],
         xaxis=themes.axis(look, range=[0, _longest(rows) / size * 1.02], ticksuffix=f" {unit}", nticks=6),
         yaxis={"range": [len(rows) - 0.5, -0.5] if rows else [2.5, -0.5], "visible": False, "fixedrange": True},
     )
     if not rows:
         layout["xaxis"] |= {"showticklabels": False, "showgrid": False}
-    return Picture(_bars(rows, size), layout)
+    return Picture(data, layout)
 
 
 def _rows(spent: Sequence[Spent]) -> list[Spent]:
@@ -59,8 +61,10 @@ def _longest(rows: Sequence[Spent]) -> float:
 
 def _notes(total: Total, last: int | None) -> list[str]:
     inside = sum(one.us for one in total.spent)
-    which = "the last " if last is not None else ""
-    words = [f"{which}{counted(total.forwards, 'forward')}, {themes.took(total.us)} in all"]
+    which = counted(total.forwards, "forward")
+    if last is not None:
+        which = "the last forward" if total.forwards == 1 else f"the last {which}"
+    words = [f"{which}, {themes.took(total.us)} in all"]
     if total.spent:
         words.append(f"{counted(len(total.spent), 'node')}, {themes.took(inside)} in them")
     for ending in ENDINGS[1:]:
@@ -148,7 +152,7 @@ def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
             f"{row.count():,} × {themes.took(row.us / row.count())}",
             *odd,
         ]
-        left = themes.escaped(row.node, 28 - 6 * len(odd))
+        left = themes.escaped(row.node, 21 - 5 * len(odd))
         made.append(_label(look, place, 0, "left", left) | {"font": {"size": themes.TEXT, "color": look.ink}})
         made.append(_label(look, place, 1, "right", " · ".join(right)))
     return made

@@ -1,0 +1,95 @@
+"""Many points to few: what must be kept is."""
+
+import math
+from array import array
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from somatize.record.downsample import PER_BUCKET, kept
+from somatize.record.means import RollingMean
+
+numbers = st.floats(allow_infinity=False, allow_nan=False)
+columns = st.lists(numbers | st.just(math.nan), max_size=400).map(lambda values: array("d", values))
+
+
+def is_gap(value):
+    return value != value
+
+
+@given(columns, st.integers(1, 20))
+def test_what_is_kept(values, buckets):
+    rows = kept(values, buckets)
+    there = [row for row, value in enumerate(values) if not is_gap(value)]
+    assert rows == sorted(set(rows))
+    assert all(0 <= row < len(values) for row in rows)
+    drawn = [values[row] for row in rows if not is_gap(values[row])]
+    if there:
+        assert {there[0], there[-1]} <= set(rows), "the first and the last number"
+        assert (min(drawn), max(drawn)) == (min(values[row] for row in there), max(values[row] for row in there))
+    else:
+        assert not drawn
+
+
+@given(columns, st.integers(1, 20))
+def test_a_line_breaks_where_there_is_a_gap_and_nowhere_else(values, buckets):
+    rows = kept(values, buckets)
+    numbers_kept = [row for row in rows if not is_gap(values[row])]
+    for left, right in pairwise(numbers_kept):
+        gap = any(is_gap(value) for value in values[left:right])
+        broken = any(left < row < right for row in rows)
+        assert gap == broken
+
+
+@given(columns, st.integers(1, 20))
+def test_few_stay_as_they_are_and_many_become_few(values, buckets):
+    rows = kept(values, buckets)
+    if len(values) <= PER_BUCKET * buckets:
+        assert rows == list(range(len(values)))
+    else:
+        assert len(rows) <= 2 * PER_BUCKET * buckets  # with a row for a gap after each
+
+
+@given(columns, st.integers(1, 20), st.data())
+def test_rows_that_are_asked_for_are_kept(values, buckets, data):
+    also = data.draw(st.lists(st.integers(0, max(0, len(values) - 1)), max_size=5)) if values else []
+    assert set(also) <= set(kept(values, buckets, also))
+
+
+def test_every_stretch_keeps_its_extremes():
+    values = array("d", [math.sin(n / 5) + (30 if n == 777 else 0) for n in range(1000)])
+    rows = set(kept(values, 10))
+    for bucket in range(10):
+        stretch = range(bucket * 100, bucket * 100 + 100)
+        assert {min(stretch, key=values.__getitem__), max(stretch, key=values.__getitem__)} <= rows
+
+
+@settings(max_examples=60)
+@given(st.lists(numbers, min_size=1, max_size=900), st.integers(0, 900))
+def test_a_rolling_mean_stays_within_its_window(values, window):
+    mean = RollingMean(values, window)
+    for place in range(0, len(values), 7):
+        half = min(window // 2, place, len(values) - 1 - place)
+        around = values[place - half : place + half + 1]
+        assert min(around) <= mean.at(place) <= max(around)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=900), st.integers(0, 901))
+def test_a_rolling_mean_is_the_mean(values, window):
+    mean = RollingMean([float(value) for value in values], window)
+    for place in range(0, len(values), 5):
+        half = min(window // 2, place, len(values) - 1 - place)
+        around = values[place - half : place + half + 1]
+        assert math.isclose(mean.at(place), math.fsum(around) / len(around), abs_tol=1e-12)
+
+
+def test_the_ends_of_a_rolling_mean_are_the_ends():
+    mean = RollingMean([float(n * n) for n in range(50)], 21)
+    assert (mean.at(0), mean.at(49)) == (0.0, 49.0**2)
+
+
+def test_a_rolling_mean_of_numbers_whose_sum_is_beyond_a_float():
+    assert RollingMean([1.7e308] * 9, 5).at(4) == 1.7e308
+    assert RollingMean([1.7e308, 1e308, 1.5e308], 3).at(1) == pytest.approx(1.4e308)
