@@ -6,6 +6,7 @@ goes without a name, or without being kept, is told once and why.
 
 from __future__ import annotations
 
+import copy
 import platform
 import sys
 import warnings
@@ -73,8 +74,8 @@ class Cache:
     def item_name(self, number: int, item: Any) -> Name:
         """What the result of one item of a mapped node is called. Raises `Unnameable`."""
         step = self.plan.steps[number]
-        implementation = self._implementations[step.node]
-        return self._naming.name_of(implementation, step.marks, given(item, _item_kind(step.marks)))
+        thing = self._implementations[step.node].thing
+        return self._naming.name_of(thing, step.marks, given(item, _item_kind(step.marks)))
 
     def recall(self, digest: str) -> Found | None:
         """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
@@ -132,13 +133,12 @@ class Cache:
         return names
 
     def _whole(self, step: Step, before: Name | dict[str, Name]) -> Name:
-        name = self._naming.name_of(self._implementations[step.node], step.marks, before)
-        if step.marks.mapped is None:
-            return name
-        # Going item by item, the same code gives something else.
-        kind = _item_kind(step.marks)
-        feeds = {"": before} if isinstance(before, Name) else before
-        return Name(worded(kind, name.digest).hex(), {**name.parts, "mapped": kind}, feeds)
+        name = self._naming.name_of(self._implementations[step.node].thing, step.marks, before)
+        if step.marks.mapped is not None and step.marks.mapped.batch is not None:
+            # Given batches, the same code gives something else than given items one by one.
+            name = copy.copy(name)
+            name.digest = worded("by batches", name.digest).hex()
+        return name
 
     def _look(self) -> set[int]:
         wanted = {

@@ -50,8 +50,15 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
 
 
 def recall(opened: Opened, name: str) -> bytes:
-    """The bytes kept under a name. Raises `NotStored`, and `DamagedStore` rather than give other bytes."""
-    data = values.get(opened, values.resolve(opened, b"k", name).digest)
+    """The bytes kept under a name. Raises `NotStored`, and `DamagedStore` rather than give other bytes.
+
+    What is damaged is taken away, so that it is not in the way of what replaces it.
+    """
+    try:
+        data = values.get(opened, values.resolve(opened, b"k", name).digest)
+    except DamagedStore:
+        _discard(opened, name)
+        raise
     opened.used.note(opened, _key(name))
     return data
 
@@ -105,6 +112,24 @@ def by_hand(opened: Opened, digest: str) -> None:
         if reading.get(key) is not None:
             return
     opened.values.write(lambda txn: txn.put(key, b""))
+
+
+def _discard(opened: Opened, name: str) -> None:
+    """Take away a kept value that is damaged, with its bytes, whoever else points at them."""
+
+    def work(txn: Writing) -> None:
+        sealed = txn.get(b"k" + _key(name))
+        try:
+            digest = "" if sealed is None else msgpack.unpackb(schema.unseal(b"k" + _key(name), sealed))[1]
+        except BadValue:
+            digest = ""
+        txn.delete(b"k" + _key(name))
+        if digest:
+            txn.delete(b"d" + bytes.fromhex(digest))
+            values.file_of(opened, digest).unlink(missing_ok=True)
+
+    if opened.writable:
+        opened.values.write(work)
 
 
 def _forget(opened: Opened, txn: Writing, chosen: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
