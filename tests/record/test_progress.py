@@ -1,0 +1,360 @@
+"""`progress`: exact traces for what was said, however oddly, and whatever happened."""
+
+import json
+import math
+import time
+
+import pytest
+
+from somatize import Graph, Recorder, Store, node
+from somatize.errors import FigureError, UnknownRun, WhichRun
+from somatize.record import curve, progress
+from somatize.record.column_reader import columns_of
+from somatize.record.columns import LOST
+
+pytest.importorskip("plotly")
+
+
+def said(store, values, run="r", summarising=("loss",), kind="loss"):
+    """A forward for each value; one whose value is an exception breaks by it, None says nothing."""
+
+    def step(value):
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    graph = Graph.somatize(node(step))
+    with Recorder(store, run=run, summarising=list(summarising)) as recorder:
+        for value in values:
+            try:
+                graph.forward(value, watching=recorder)
+            except BaseException as error:
+                if error is not value:
+                    raise
+            else:
+                if value is not None:
+                    recorder({"fact": kind, "value": value})
+
+
+def words(figure):
+    """Everything a person can read in a figure without pointing at it."""
+    layout = figure.layout
+    return " ".join(
+        [
+            layout.title.text,
+            layout.title.subtitle.text.replace("<br>", " "),
+            *(note.text.replace("<br>", " ") for note in layout.annotations),
+        ]
+    )
+
+
+def trace(figure, name):
+    (found,) = [one for one in figure.data if one.name == name]
+    return found
+
+
+NAMES = ["loss", "loss, smoothed", "took", "broke"]
+
+
+def test_the_traces_of_one_run(store):
+    values = [1.0, 0.5, 0.25, 0.125]
+    said(store, values)
+    figure = progress(store)
+    assert [one.name for one in figure.data] == NAMES
+    assert trace(figure, "loss").x == (0, 1, 2, 3)
+    assert trace(figure, "loss").y == tuple(values)
+    assert trace(figure, "loss, smoothed").y == tuple(values)
+    assert [round(us * 1) for us in trace(figure, "took").y] == pytest.approx(
+        [us / (1 if "µs" in words(figure) else 1000) for _, us in curve(store, of="took_us")], abs=1
+    )
+    assert trace(figure, "broke").x == ()
+    assert trace(figure, "broke").showlegend is False
+    assert figure.layout.title.text == "run r"
+    assert all(one.line.shape == "linear" and one.connectgaps is False for one in figure.data[:3])
+
+
+def test_the_panels_share_the_forwards(store):
+    said(store, [1.0])
+    figure = progress(store)
+    assert {one.xaxis for one in figure.data} == {"x"}
+    assert (trace(figure, "loss").yaxis, trace(figure, "took").yaxis) == ("y", "y2")
+    assert figure.layout.yaxis2.domain[1] < figure.layout.yaxis.domain[0], "how long it took is below"
+
+
+def test_it_is_the_same_whether_summarised_or_not(store, tmp_path):
+    values = [1.0, math.nan, None, "words", 2.5, ValueError("x"), 3.0]
+    said(store, values)
+    with Store(tmp_path / "other") as other:
+        said(other, values, summarising=())
+        for name in ("loss", "loss, smoothed", "broke"):
+            assert trace(progress(store), name).y == trace(progress(other), name).y
+        assert progress(store).layout.title == progress(other).layout.title
+
+
+def test_any_said_fact_or_several(store):
+    said(store, [1.0, 2.0])
+    with Recorder(store, run="r") as recorder:
+        Graph.somatize(node(lambda x: x)).forward(1, watching=recorder)
+        recorder({"fact": "lr", "value": 0.5, "warm": 3})
+    figure = progress(store, of=["loss", "lr.warm", "nodes"])
+    assert [one.name for one in figure.data] == [
+        "loss",
+        "loss, smoothed",
+        "lr.warm",
+        "lr.warm, smoothed",
+        "nodes",
+        "nodes, smoothed",
+        "took",
+        "broke",
+    ]
+    assert trace(figure, "lr.warm").y == (None, None, None, 3.0), "two writers, so the segments are apart"
+    assert trace(figure, "nodes").y == (1.0, 1.0, None, 1.0)
+    assert len({one.line.color for one in figure.data if one.name in ("loss", "lr.warm", "nodes")}) == 3
+
+
+def test_a_missing_value_is_a_gap(store):
+    said(store, [1.0, None, 3.0, 4.0])
+    figure = progress(store)
+    assert trace(figure, "loss").y == (1.0, None, 3.0, 4.0)
+    assert trace(figure, "loss, smoothed").y == (1.0, None, 3.0, 4.0)
+
+
+def test_the_mean_is_centred_shrinks_at_the_ends_and_is_over_what_was_said(store):
+    said(store, [0.0, 3.0, None, 6.0, 9.0, 0.0])
+    figure = progress(store, smooth=3)
+    assert trace(figure, "loss, smoothed").y == (0.0, 3.0, None, 6.0, 5.0, 0.0)
+    assert trace(progress(store, smooth=2), "loss, smoothed").y == trace(figure, "loss, smoothed").y
+
+
+def test_without_a_mean(store):
+    said(store, [1.0, 2.0])
+    assert [one.name for one in progress(store, smooth=0).data] == ["loss", "took", "broke"]
+
+
+def test_every_forward_that_broke_is_marked_if_nothing_was_ever_said(store):
+    said(store, [ValueError("expected [/s], got <b>"), KeyboardInterrupt(), ValueError("again")])
+    figure = progress(store)
+    broke = trace(figure, "broke")
+    assert broke.x == (0, 1, 2)
+    assert broke.showlegend is True
+    assert broke.marker.color == "#e03131"
+    assert [text.split("<br>")[0].split(" after ")[0] for text in broke.hovertext] == [
+        "forward 0: broke",
+        "forward 1: interrupted",
+        "forward 2: broke",
+    ]
+    assert broke.hovertext[0].endswith("<br>ValueError: expected [/s], got &lt;b&gt;")
+    assert None not in trace(figure, "took").y, "a broken forward took its time"
+    assert "no loss was said" in words(figure)
+    assert "3 forwards, 2 broke, 1 interrupted" in words(figure)
+
+
+def test_red_is_for_what_broke_and_nothing_else(store):
+    said(store, [1.0, ValueError("x")])
+    data = json.loads(progress(store, of=["loss"] + [f"k{n}" for n in range(8)]).to_json())["data"]
+    assert [one["name"] for one in data if "#e03131" in json.dumps(one)] == ["broke"]
+
+
+def test_c001_nan_and_infinities(store):
+    values = [1.0, math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.0]
+    said(store, values)
+    figure = progress(store)
+    assert trace(figure, "loss").y == (1.0, None, None, None, -0.0, 5e-324, 1.0)
+    shown = words(figure)
+    assert "1 NaN (first in forward 1)" in shown
+    assert "1 inf (first in forward 2)" in shown
+    assert "1 -inf (first in forward 3)" in shown
+    assert [repr(value) for _, value in curve(store)] == [repr(value) for value in values]
+    assert all(math.isfinite(bound) for bound in figure.layout.yaxis.range)
+
+
+def test_c001_one_odd_value_hides_no_other_series_or_run(store):
+    said(store, [math.nan] * 3, run="a")
+    said(store, [1.0, 2.0], run="b")
+    figure = progress(store, ["a", "b"])
+    assert trace(figure, "a: loss").y == (None, None, None)
+    assert trace(figure, "b: loss").y == (1.0, 2.0)
+    assert "a: 3 forwards; loss: 3 NaN" in words(figure)
+
+
+def test_c013_the_segments_of_a_resumed_run_are_not_joined(store):
+    said(store, [float(step) for step in range(150)])
+    said(store, [float(step) for step in range(100, 200)])
+    assert [int(value) for _, value in curve(store)] == [*range(150), *range(100, 200)]
+    figure = progress(store, smooth=5)
+    for name in NAMES[:3]:
+        one = trace(figure, name)
+        assert one.x == (*range(150), None, *range(150, 250))
+        assert one.y[150] is None
+    smoothed = trace(figure, "loss, smoothed").y
+    assert (smoothed[149], smoothed[151]) == (149.0, 100.0), "no mean reaches over to another writer"
+    assert "resumed at forward 150" in words(figure)
+    (shape,) = figure.layout.shapes
+    assert (shape.x0, shape.x1) == (149.5, 149.5)
+
+
+def test_writers_at_the_same_time_are_a_line_each(store):
+    graph = Graph.somatize(node(lambda x: x))
+    with Recorder(store, run="r") as one, Recorder(store, run="r") as other:
+        for n in range(6):
+            recorder = (one, other)[n % 2]
+            graph.forward(n, watching=recorder)
+            recorder({"fact": "loss", "value": float(n)})
+    figure = progress(store)
+    assert trace(figure, "loss").x == (0, 2, 4, None, 1, 3, 5)
+    assert "2 writers at once" in words(figure)
+
+
+def test_a_number_that_was_never_written_down_is_lost_and_marked(store):
+    said(store, [1.0, 2.0])
+    columns = columns_of(store, "r", ["loss"])
+    assert (list(columns.forwards), columns.states.count(LOST)) == ([0, 1], 0)
+
+
+C029 = {
+    "zero forwards": ([], (), "no forwards yet"),
+    "one forward": ([0.25], (0.25,), "1 forward"),
+    "nan, 1, nan": ([math.nan, 1.0, math.nan], (None, 1.0, None), "2 NaN (first in forward 0)"),
+    "all NaN": ([math.nan] * 5, (None,) * 5, "loss was never a finite number: 5 NaN"),
+    "all equal": ([3.0] * 5, (3.0,) * 5, "5 forwards"),
+    "far apart": ([1e-300, 1e300], (1e-300, 1e300), "log scale"),
+    "text": (["well", "better"], (None, None), "loss was never a finite number: 2 texts"),
+    "the largest": ([1.7e308, -1.7e308], (1.7e308, -1.7e308), "2 forwards"),
+}
+
+
+@pytest.mark.parametrize("case", C029)
+def test_c029_sensible_figures(store, case):
+    values, drawn, words_shown = C029[case]
+    said(store, values)
+    figure = progress(store, "r") if values else None
+    if figure is None:
+        Recorder(store, run="r").close()
+        figure = progress(store, "r")
+    loss = trace(figure, "loss")
+    assert loss.y == drawn
+    assert words_shown in words(figure)
+    assert figure.layout.title.text == "run r"
+    for axis in (figure.layout.xaxis, figure.layout.yaxis, figure.layout.yaxis2):
+        low, high = axis.range
+        assert math.isfinite(low)
+        assert math.isfinite(high)
+        assert low < high
+    if any(value is not None for value in drawn):
+        assert loss.mode == "lines+markers", "a point that no stroke reaches has a marker"
+
+
+def test_c029_a_value_between_gaps_has_a_marker_among_many(store):
+    values = [float(n) for n in range(200)]
+    values[100] = values[102] = math.nan
+    said(store, values)
+    loss = trace(progress(store), "loss")
+    assert loss.mode == "lines+markers"
+    assert [n for n, size in enumerate(loss.marker.size) if size] == [101]
+
+
+def test_c029_two_runs_of_unlike_length(store):
+    said(store, [1.0, 2.0, 3.0], run="long")
+    said(store, [5.0], run="short <i>")
+    figure = progress(store, ["long", "short <i>"])
+    assert [one.name for one in figure.data] == [
+        "long: loss",
+        "long: loss, smoothed",
+        "short &lt;i&gt;: loss",
+        "short &lt;i&gt;: loss, smoothed",
+        "long: took",
+        "short &lt;i&gt;: took",
+        "long: broke",
+        "short &lt;i&gt;: broke",
+    ]
+    assert trace(figure, "short &lt;i&gt;: loss").y == (5.0,)
+    colours = {one.name.split(":")[0]: one.line.color for one in figure.data[:6]}
+    assert len(set(colours.values())) == 2, "one hue a run"
+    assert [one.name for one in figure.data if one.showlegend] == [
+        "long: loss, smoothed",
+        "short &lt;i&gt;: loss, smoothed",
+    ]
+
+
+def test_c025_names_and_errors_are_text(store):
+    kind, run = "a<b>[/b] $x$ %{y}", "[/usr/bin/x] [bold <script>alert(1)</script>"
+    said(store, [1.0, ValueError("expected [/s], got <img src=x>")], run=run, kind=kind, summarising=())
+    figure = progress(store, run, of=kind)
+    assert figure.data[0].name == "a&lt;b&gt;[/b] &#36;x&#36; &#37;&#123;y}"
+    text = figure.to_json()
+    assert "[/usr/bin/x] [bold &lt;script&gt;alert(1)&lt;/script&gt;" in json.loads(text)["layout"]["title"][
+        "text"
+    ].replace("<br>", " ")
+    assert "expected [/s], got &lt;img src=x&gt;" in figure.data[-1].hovertext[0].replace("<br>", " ")
+    assert not [tag for tag in ("script>", "img", "b>") if f"<{tag}" in text or f"\\u003c{tag}" in text]
+
+
+def test_the_theme(store):
+    said(store, [1.0])
+    assert progress(store).layout.paper_bgcolor == "rgba(0,0,0,0)"
+    assert progress(store, theme="dark").layout.paper_bgcolor == "#161616"
+    assert progress(store).layout.template.layout.to_plotly_json() == {}, "none of plotly's own templates"
+
+
+def test_what_is_refused(store):
+    said(store, [1.0], run="tuesday")
+    with pytest.raises(FigureError, match="'light', 'dark'"):
+        progress(store, theme="blue")
+    with pytest.raises(FigureError, match="smooth=-1"):
+        progress(store, smooth=-1)
+    with pytest.raises(FigureError, match="of="):
+        progress(store, of=[])
+    with pytest.raises(UnknownRun, match="did you mean 'tuesday'"):
+        progress(store, "tusday")
+    said(store, [1.0], run="wednesday")
+    with pytest.raises(WhichRun):
+        progress(store)
+
+
+def test_a_forward_that_is_still_going_is_counted(ran, script, place):
+    going = script(
+        """
+        store = Store(PLACE)
+        def slow(x):
+            print("in", flush=True)
+            time.sleep(60)
+        with Recorder(store, run="r") as recorder:
+            Graph.somatize(node(lambda x: x)).forward(1, watching=recorder)
+            Graph.somatize(node(slow)).forward(1, watching=recorder)
+        """
+    )
+    assert going.stdout.readline() == "in\n"
+    deadline = time.monotonic() + 20
+    while "1 still going" not in words(progress(place)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "2 forwards, 1 still going" in words(progress(place))
+    going.kill()
+    going.wait()
+    figure = progress(place)
+    assert "2 forwards, 1 lost" in words(figure)
+    assert trace(figure, "broke").x == (1,)
+    assert trace(figure, "broke").hovertext == ("forward 1: lost",)
+    assert trace(figure, "took").y[1] is None, "nobody knows how long it took"
+
+
+def test_importing_draws_nothing(ran):
+    assert ran("print('plotly' in sys.modules, progress.__name__, 'plotly' in sys.modules)") == "False progress False\n"
+
+
+def test_without_plotly_one_sentence_says_what_to_install(ran):
+    out = ran(
+        """
+        sys.modules["plotly"] = None
+        with Recorder(Store(PLACE), run="r") as recorder:
+            Graph.somatize(node(lambda x: x)).forward(1, watching=recorder)
+        for draw in (progress, spent, timeline):
+            try:
+                draw(PLACE)
+            except ImportError as error:
+                print(type(error).__name__, error)
+        print(len(forwards(PLACE)))
+        """
+    )
+    assert (
+        out == 3 * "ExtraMissing a figure needs plotly, which is not installed: pip install 'somatize[viz]'\n" + "1\n"
+    )
