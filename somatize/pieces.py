@@ -13,7 +13,6 @@ from typing import Any
 
 from .errors import BadDevice, GraphError
 from .implementation import Implementation, shown
-from .keys import constructed
 
 # The names torch knows; it need not be there to refuse a name that is none of them.
 _DEVICES = (
@@ -143,10 +142,15 @@ class Node(Piece):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         made: Any = super().__new__
         made = made(cls) if made is object.__new__ else made(cls, *args, **kwargs)
-        constructed.record(made, args, kwargs)
+        if args or kwargs or cls.__init__ is not object.__init__:
+            from .keys import constructed  # which loads what names and codecs need, for those alone who need it
+
+            constructed.record(made, args, kwargs)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        from .keys import constructed
+
         return constructed.again(self, super().__reduce_ex__(protocol))
 
 
