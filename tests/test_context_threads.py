@@ -251,3 +251,22 @@ def test_progress_holds_the_others_out_while_it_is_told() -> None:
     graph.forward(watching=Slow(), threads=2)
     assert order[0] == "progress"
     assert "said" in order
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_how_far_a_node_was_that_has_ended_is_shown_to_nobody(threads: int) -> None:
+    calls: list[str] = []
+
+    class Watcher:
+        def opens(self, graph: Any) -> Any:
+            return self
+
+        def tell(self, fact: dict[str, str]) -> None:
+            calls.append(fact["fact"])
+
+        def progress(self, node: str, done: int, total: Any) -> None:
+            calls.append("progress")
+
+    lingering = Lingering(with_context)
+    Graph.somatize(lingering.named("a") >> node(lingering.let).named("b")).forward(watching=Watcher(), threads=threads)
+    assert calls == ["ran", "late", "ran", "finished"]
