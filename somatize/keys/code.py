@@ -84,7 +84,7 @@ class Reach:
         while self._todo:
             key, thing = self._todo.popleft()
             self._here = _modules(thing)
-            self.resolver.library = all(map(is_library, self._here))
+            self.resolver.library = is_library(_home(thing))
             unit = self._class(key, thing) if isinstance(thing, type) else self._function(key, thing)
             self._units[key] = unit.hex()
         self._here, self.resolver.library = set(), False
@@ -206,6 +206,12 @@ def _modules(thing: Any) -> set[str]:
     found = {str(getattr(thing, "__module__", None))}
     scope = getattr(thing, "__globals__", None)
     return found if scope is None else found | {str(scope.get("__name__"))}
+
+
+def _home(thing: Any) -> str:
+    """The module whose names a function or class reads; a wrapper says it is of the module of what it wraps."""
+    scope = getattr(thing, "__globals__", None)
+    return str(thing.__module__ if scope is None else scope.get("__name__"))
 
 
 def _wrapped(thing: Any) -> Iterable[Any]:

@@ -73,7 +73,10 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     reach.watches.attributes(found.holder, dict(found.attributes))
     arguments = {name: _argument(reach, name, value) for name, value in found.arguments.items()}
     attributes = {name: _attribute(reach, name, value) for name, value in found.attributes.items()}
-    whole = reach.value(_made_of(found.holder), "the modules") if tensors.is_module(found.holder) else None
+    whole = None
+    if tensors.is_module(found.holder):
+        whole = reach.value(_made_of(found.holder), "the modules")
+        reach.watches.made(_made_of, found.holder)
     code = reach.code()
     said = [[name, value[0]] for part in (arguments, attributes) for name, value in sorted(part.items())]
     return Named(arguments, attributes, whole, code, worded("declared", len(arguments), said, whole, code.digest))

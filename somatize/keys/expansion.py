@@ -91,7 +91,9 @@ def _ordered(value: OrderedDict[Any, Any]) -> list[Any]:
 
 
 def _default(value: defaultdict[Any, Any]) -> list[Any]:
-    return [value.default_factory, dict(value)]
+    factory: Any = value.default_factory
+    of_python = isinstance(factory, type) and factory.__module__ == "builtins"
+    return [class_words(factory) if of_python else factory, dict(value)]
 
 
 def _counter(value: Counter[Any]) -> list[Any]:
@@ -121,6 +123,7 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     bytearray: _memory("bytearray"),
     array: _typed_array,
     re.Pattern: _dumped("pattern", lambda value: [value.pattern, value.flags]),
+    types.NotImplementedType: lambda _: Expansion(worded("NotImplemented"), []),
     types.ModuleType: lambda value: Expansion(worded("module", value.__name__), []),
 }
 

@@ -102,7 +102,7 @@ class Namer:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[tuple[int, int], _Known] = {}
         self._codes: dict[Any, tuple[Any, Code]] = {}
 
     def opened(self) -> Naming:
@@ -113,7 +113,7 @@ class Namer:
 class Naming:
     """Names nodes as they are now."""
 
-    def __init__(self, known: dict[int, _Known], codes: dict[Any, tuple[Any, Code]]) -> None:
+    def __init__(self, known: dict[tuple[int, int], _Known], codes: dict[Any, tuple[Any, Code]]) -> None:
         self._known = known
         self._codes = codes
         self._held: dict[int, bool] = {}
@@ -123,9 +123,10 @@ class Naming:
 
         Raises `Unnameable`, which does not say the node's id, as that is not known here.
         """
-        known = self._known.get(id(thing))
-        if known is None or known.marks is not marks or known.thing is not thing or not self._holds(known):
-            known = self._known[id(thing)] = self._found(thing, marks)
+        key = id(thing), id(marks)  # of objects that are held on to, so that the ids stay theirs
+        known = self._known.get(key)
+        if known is None or not self._holds(known):
+            known = self._known[key] = self._found(thing, marks)
         state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
         if isinstance(before, Name):
             words: list[Any] = [before.digest]

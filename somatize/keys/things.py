@@ -18,7 +18,7 @@ from somatize.errors import Unnameable
 
 from .constructed import Argument, arguments_of, is_node
 from .expansion import Expansion, a, class_words
-from .hashing import worded
+from .hashing import SCALARS, worded
 from .public import attributes_of
 
 Named = Callable[[Any], Expansion]
@@ -29,8 +29,8 @@ class Resolver:
     """Takes apart what `expansion` does not know.
 
     In `code`, loggers and locks do not count, and a bare object() is no more than that. With `stopping`, what may
-    change unseen stops the naming. Of a `library`, what is not known counts as one of its type. Where the `state` is
-    called something by the user, torch's modules count without theirs.
+    change unseen stops the naming. Of a `library`, what is not known counts as one of its type with its plain
+    attributes. Where the `state` is called something by the user, torch's modules count without theirs.
     """
 
     def __init__(self, named: Named, *, code: bool = False) -> None:
@@ -43,7 +43,7 @@ class Resolver:
     def __call__(self, value: Any, last: bool) -> Expansion | None:
         cls = type(value)
         if last:
-            return self._loosely(cls)
+            return self._loosely(value, cls)
         if cls is types.FunctionType or isinstance(value, type):
             return self._named(value)
         way = _WAYS.get(cls)
@@ -59,11 +59,20 @@ class Resolver:
             return _APART
         return _by_name(value, cls)
 
-    def _loosely(self, cls: type) -> Expansion | None:
-        # A descriptor of a library in a class is a way to an attribute, and no value.
-        if self.library or (self.code and hasattr(cls, "__get__") and is_library(cls.__module__)):
-            return Expansion(worded("one of", *class_words(cls)), [])
+    def _loosely(self, value: Any, cls: type) -> Expansion | None:
+        # A descriptor of a library in a class is a way to an attribute, and no value; what holds nothing is a sentinel.
+        hollow = hasattr(cls, "__get__") or (
+            cls.__basicsize__ == _Hollow.__basicsize__ and not getattr(value, "__dict__", True)
+        )
+        if self.library or (self.code and hollow and is_library(cls.__module__)):
+            shown = {name: held for name, held in getattr(value, "__dict__", {}).items() if name[:1] != "_"}
+            plain = {name: held for name, held in shown.items() if type(held) in SCALARS or tensors.plain_words(held)}
+            return Expansion(worded("one of", *class_words(cls)), [plain])
         return None
+
+
+class _Hollow:
+    """As large as any object of a Python class that has but a `__dict__`."""
 
 
 def _is_array(cls: type) -> bool:

@@ -5,6 +5,7 @@ It follows any depth without recursion, takes an object at two places once, and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -92,7 +93,7 @@ class _Tree:
         place, fields = self._place, False
         for frame in self._frames:
             place += _spot(frame, fields)
-            fields = type(frame.value) not in _SPOTS and frame.expansion.order == SEQUENCE
+            fields = dataclasses.is_dataclass(frame.value)
         place = place if len(place) <= 200 else f"{place[:100]}...{place[-80:]}"
         return Unnameable(f"{place} {what}")
 
@@ -139,7 +140,9 @@ def _spot(frame: _Frame, fields: bool) -> str:
     spots = _SPOTS.get(type(frame.value))
     if spots == ():
         return f"[{number}]"
-    return spots[number] if spots else ""
+    if spots is None:
+        return f".flat[{number}]" if hasattr(frame.value, "dtype") else ""
+    return spots[number]
 
 
 def _shown(key: object) -> str:

@@ -11,7 +11,7 @@ import enum
 import pathlib
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from operator import is_
@@ -76,7 +76,7 @@ def _is_fixed_item(value: Any) -> bool:
 class Watches:
     """A list of things to compare. `hold` says whether all of them are as when they were noted."""
 
-    __slots__ = ("_cells", "_classes", "_functions", "_globals", "_holders", "_values")
+    __slots__ = ("_cells", "_classes", "_functions", "_globals", "_holders", "_made", "_values")
 
     def __init__(self) -> None:
         self._globals: list[tuple[Mapping[str, Any], str, Any]] = []
@@ -84,6 +84,7 @@ class Watches:
         self._functions: list[tuple[Any, Any, Any, Any, Any]] = []
         self._classes: list[tuple[type, tuple[Any, ...]]] = []
         self._values: list[tuple[Any, bytes]] = []
+        self._made: list[tuple[Callable[[Any], Any], Any, bytes]] = []
         self._holders: list[tuple[Any, int, dict[str, Any]]] = []
 
     def name(self, scope: Mapping[str, Any], name: str, value: Any) -> None:
@@ -108,6 +109,10 @@ class Watches:
         if not is_fixed(value):
             self._values.append((value, present(value)))
 
+    def made(self, make: Callable[[Any], Any], thing: Any) -> None:
+        """What is made of a thing afresh each time it is looked at."""
+        self._made.append((make, thing, present(make(thing))))
+
     def hold(self) -> bool:
         """Whether everything is as it was noted."""
         for scope, name, value in self._globals:
@@ -127,6 +132,9 @@ class Watches:
     def _values_hold(self) -> bool:
         for holder, size, held in self._holders:
             if not _same_attributes(holder, size, held):
+                return False
+        for make, thing, digest in self._made:
+            if present(make(thing)) != digest:
                 return False
         return not any(present(value) != digest for value, digest in self._values)
 
