@@ -163,13 +163,20 @@ def test_a_forward_between_that_is_not_recorded_does_not_stand_in_the_way(watchi
 
 
 @pytest.mark.parametrize("watching", [None, [].append])
-def test_what_a_node_of_the_middle_ran_is_not_meant_in_the_next_node_of_the_middle(watching: Any) -> None:
+@pytest.mark.parametrize("ctx", [True, False])
+def test_what_a_node_of_the_middle_ran_is_not_meant_in_the_next_node_of_the_middle(watching: Any, ctx: bool) -> None:
     """0 is around; its node runs the middle, unrecorded, whose first node runs 1. The second's word is for 0."""
     rec = Recording()
     inner = one(abs)
-    middle = Graph.somatize(
-        node(lambda value: inner.forward(1, watching=rec)).named("m1") >> node(lambda value: rec("m2")).named("m2")
-    )
+
+    def first(value: Any) -> Any:
+        return inner.forward(1, watching=rec)
+
+    def second(value: Any) -> Any:
+        return rec("m2")
+
+    things = [lambda value, ctx: first(value), lambda value, ctx: second(value)] if ctx else [first, second]
+    middle = Graph.somatize(node(things[0]).named("m1") >> node(things[1]).named("m2"))
     assert one(lambda value: middle.forward(watching=watching)).forward(watching=rec) == 0
 
 
