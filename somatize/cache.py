@@ -20,7 +20,8 @@ from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreErr
 from .keys import Name, Namer, given
 from .keys.hashing import worded
 from .pieces import Marks
-from .plan import Plan, Step
+from .plan import Step
+from .program import Program
 from .storage import kept as storage
 from .store import Store
 
@@ -41,9 +42,7 @@ class Cache:
 
     def __init__(
         self,
-        plan: Plan,
-        implementations: Mapping[str, Any],
-        namer: Namer,
+        program: Program,
         store: Store,
         input_: Any,
         *,
@@ -51,13 +50,16 @@ class Cache:
         keeping: bool = True,
         run: str | None = None,
     ) -> None:
-        self.plan = plan
+        if program.namer is None:
+            program.namer = Namer()
+        self.plan = program.plan
         self.store = store
         self.keeping = keeping and store.opened.writable
         self.unnamed: dict[int, str] = {}
         """Of each step that has no name, why."""
-        self._implementations = implementations
-        self._naming = namer.opened()
+        self._implementations = program.implementations
+        self._named = program.named
+        self._naming = program.namer.opened()
         self._refresh = frozenset(refresh)
         self._run = run
         self.names = self._name_all(input_)
@@ -113,9 +115,8 @@ class Cache:
     def _name_all(self, input_: Any) -> dict[int, Name]:
         """The name of each cached step and of all above it, from the roots down; the input is hashed once."""
         names: dict[int, Name] = {}
-        needed = _cached_and_above(self.plan)
         root: Name | None = None
-        for number in sorted(needed):
+        for number in self._named:
             step = self.plan.steps[number]
             missing = next((source for source in step.inputs if source not in names), None)
             try:
@@ -162,15 +163,6 @@ def notice(sentence: str) -> None:
         warnings.warn(sentence, KeepWarning, stacklevel=6)
     except KeepWarning:
         print(f"KeepWarning: {sentence}", file=sys.stderr)  # noqa: T201
-
-
-def _cached_and_above(plan: Plan) -> set[int]:
-    needed: set[int] = set()
-    for step in reversed(plan.steps):
-        if step.marks.cached is not None or step.number in needed:
-            needed.add(step.number)
-            needed.update(step.inputs)
-    return needed
 
 
 def _item_kind(marks: Marks) -> str:

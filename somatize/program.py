@@ -62,7 +62,9 @@ class Program:
         """The watched forwards that run just now, for threads that have no context."""
         self.refusal = _refusal(plan)
         """What a forward raises before anything runs: a class of error, and its sentence."""
-        self.keeps = any(step.marks.cached is not None for step in plan.steps)
+        self.named = _cached_and_above(plan)
+        """The steps that need a name for something to be kept: the cached ones and all above them, in order."""
+        self.keeps = bool(self.named)
         self.maps = any(step.marks.mapped is not None for step in plan.steps)
         self.implementations = implementations
         self._stores: dict[Any, Any] = {}
@@ -164,6 +166,15 @@ def held_to(value: Any, node: str, device: str) -> None:
             f"node {node!r} was placed on {device!r} and returned a tensor on {actual!r}; "
             "move it to ctx.device in the node, or place the node elsewhere"
         )
+
+
+def _cached_and_above(plan: Plan) -> list[int]:
+    needed: set[int] = set()
+    for step in reversed(plan.steps):
+        if step.marks.cached is not None or step.number in needed:
+            needed.add(step.number)
+            needed.update(step.inputs)
+    return sorted(needed)
 
 
 def _refusal(plan: Plan) -> tuple[type[SomatizeError], str] | None:

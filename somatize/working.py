@@ -10,7 +10,7 @@ from .cache import CLAIMS, Cache, Found
 from .calling import Calls, Outcome, call
 from .errors import GraphError, UnknownNode, Unnameable, nearest
 from .facts import Fact
-from .keys import Name, Namer
+from .keys import Name
 from .mapped import Through
 from .plan import Plan
 from .program import Bound, Keeping, Program, held_to
@@ -19,12 +19,8 @@ from .watching import Forward
 
 def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:
     """What this forward knows of kept results. Raises `UnknownNode` and `GraphError` for what is to be refreshed."""
-    if program.namer is None:
-        program.namer = Namer()
     return Cache(
-        program.plan,
-        program.implementations,
-        program.namer,
+        program,
         keeping.store,
         given,
         refresh=_refreshed(program.plan, keeping.refresh),

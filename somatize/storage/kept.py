@@ -1,7 +1,8 @@
 """Kept values in the store's second file: written with where they came from, listed with their use, pruned.
 
-A kept value is a name (kind ``k`` of `values`) that points at bytes by their content; its meta says its size and
-whatever else its keeper says. When it was last used stands apart, under ``u``. Bytes that were put by hand are marked
+A kept value is a name (kind ``k`` of `values`) that points at bytes by their content; its meta says its size, a
+checksum, and whatever else its keeper says. The checksum is xxh3's: made for finding damage, and not for telling inputs
+apart, it is read along with the bytes, where the digest would take several times as long as reading them. When it was last used stands apart, under ``u``. Bytes that were put by hand are marked
 (``h``), so that pruning, which takes away what no name points at any more, leaves them.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgpack
+import xxhash
 
 from somatize.errors import DamagedStore, NotStored
 
@@ -41,7 +43,7 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
     for _ in range(_TRIES):
         digest = values.put(opened, data)
         try:
-            values.bind(opened, b"k", name, digest, {**meta, "bytes": len(data)}, claim=False)
+            values.bind(opened, b"k", name, digest, {**meta, "bytes": len(data), "xxh3": _checksum(data)}, claim=False)
         except NotStored:
             continue  # pruned between the two, by somebody else
         opened.used.note(opened, _key(name))
@@ -54,11 +56,16 @@ def recall(opened: Opened, name: str) -> bytes:
 
     What is damaged is taken away, so that it is not in the way of what replaces it.
     """
+    key = b"k" + _key(name)
     try:
-        data = values.get(opened, values.resolve(opened, b"k", name).digest)
-    except DamagedStore:
+        digest, checksum, data = opened.values.read_retried(lambda reading: _held(reading, key, name))
+        if data == b"" and digest != values.digest_of(b""):
+            data = values.file_of(opened, digest).read_bytes()
+        if _checksum(data) != checksum:
+            raise BadValue
+    except (BadValue, FileNotFoundError):
         _discard(opened, name)
-        raise
+        raise DamagedStore(f"what {opened.path} keeps as {name!r} is damaged; it was taken away") from None
     opened.used.note(opened, _key(name))
     return data
 
@@ -112,6 +119,22 @@ def by_hand(opened: Opened, digest: str) -> None:
         if reading.get(key) is not None:
             return
     opened.values.write(lambda txn: txn.put(key, b""))
+
+
+def _held(reading: Reading, key: bytes, name: str) -> tuple[str, str, bytes]:
+    """What stands under a name, in one look: digest, checksum, and the bytes, none for those that are a file."""
+    sealed = reading.get(key)
+    if sealed is None:
+        raise NotStored(f"the store keeps nothing as {name!r}")
+    _, digest, _, meta = msgpack.unpackb(schema.unseal(key, sealed))
+    data = reading.get(b"d" + bytes.fromhex(digest))
+    if data is None:
+        raise NotStored(f"the store holds nothing of what it kept as {name!r}")
+    return digest, meta["xxh3"], bytes(data)
+
+
+def _checksum(data: bytes | bytearray | memoryview) -> str:
+    return str(xxhash.xxh3_128_hexdigest(data))
 
 
 def _discard(opened: Opened, name: str) -> None:
