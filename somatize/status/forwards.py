@@ -42,7 +42,7 @@ class ForwardTasks:
         """What became of a node or of the forward."""
         kind = fact["fact"]
         if kind == "ran":
-            self._ended(fact, EventKind.FINISHED)
+            self._ran(fact)
         elif kind == "failed":
             self._ended(fact, EventKind.FAILED)
         elif kind == "recalled":
@@ -68,9 +68,20 @@ class ForwardTasks:
         self._nodes.clear()
         self._counting = None
 
-    def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None) -> None:
-        tree, forward = self._tree, self.task
+    def _ran(self, fact: Fact) -> None:
         task = self._nodes.pop(fact["node"], None)
+        if task is None or "host" in fact or self._counting is not None:
+            self._ended(fact, EventKind.FINISHED, None, task)
+            return
+        tree, forward = self._tree, self.task
+        tree.end_node(task, int(fact["took_us"]) * 1000)
+        forward._done += 1
+        if tree.listeners.followers:
+            tree.updated(forward)
+
+    def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None, task: Task | None = None) -> None:
+        tree, forward = self._tree, self.task
+        task = task or self._nodes.pop(fact["node"], None)
         if task is None:  # nobody entered it: it is told of, and over
             task = tree.open_node(fact["node"], forward)
         if "host" in fact:
@@ -78,9 +89,9 @@ class ForwardTasks:
         took = int(fact["took_us"]) * 1000
         if self._counting is not None and isinstance(task.where, int):
             self._counting.node(task.where, took)
-        tree.end(task, kind, fact["why"] if kind is EventKind.FAILED else None, mark, took, True)
+        tree.end(task, kind, fact["why"] if kind is EventKind.FAILED else None, mark, took)
         forward._done += 1
-        if tree.listeners.everyone:
+        if tree.listeners.followers:
             tree.updated(forward)
 
     def _went_through(self, fact: Fact) -> None:

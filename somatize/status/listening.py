@@ -22,10 +22,12 @@ class Listeners:
     causes while it is told (a task, a log line) is told to nobody, as it would never end.
     """
 
-    __slots__ = ("_inside", "_lock", "everyone")
+    __slots__ = ("_inside", "_lock", "everyone", "followers")
 
     def __init__(self) -> None:
-        self.everyone: tuple[Listener, ...] = ()
+        self.everyone: tuple[_Subscription, ...] = ()
+        self.followers: tuple[_Subscription, ...] = ()
+        """Those of them who want updates; nobody reads a clock for others."""
         self.renew()
 
     def renew(self) -> None:
@@ -33,22 +35,31 @@ class Listeners:
         self._lock = threading.RLock()
         self._inside = threading.local()
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Send every event to `listener` until the callable that is returned is called, once or again."""
+    def subscribe(self, listener: Listener, *, updates: bool = True) -> Callable[[], None]:
+        """Send every event, or all but updates, to `listener` until what is returned is called, once or again."""
         if not callable(listener):
             raise TypeError(f"a listener is a callable that takes an event, not {listener!r}")
         entry = _Subscription(listener)
         with self._lock:
             self.everyone = (*self.everyone, entry)
+            if updates:
+                self.followers = (*self.followers, entry)
         return lambda: self._leave_out(entry)
 
     def tell(self, event: Event) -> None:
         """Send `event` to everyone."""
+        self._tell(event, self.everyone)
+
+    def tell_update(self, event: Event) -> None:
+        """Send `event` to those who want updates."""
+        self._tell(event, self.followers)
+
+    def _tell(self, event: Event, listeners: tuple[_Subscription, ...]) -> None:
         if getattr(self._inside, "telling", False):
             return
         self._inside.telling = True
         try:
-            for listener in self.everyone:
+            for listener in listeners:
                 try:
                     listener(event)
                 except Exception:
@@ -58,15 +69,16 @@ class Listeners:
 
     def clear(self) -> None:
         """Nobody listens any more."""
-        self.everyone = ()
+        self.everyone = self.followers = ()
 
-    def _raised(self, listener: Listener) -> None:
+    def _raised(self, listener: _Subscription) -> None:
         self._leave_out(listener)
         _log.exception("the listener %r raised and is sent nothing more; the work goes on", listener)
 
-    def _leave_out(self, listener: Listener) -> None:
+    def _leave_out(self, listener: _Subscription) -> None:
         with self._lock:
             self.everyone = tuple(other for other in self.everyone if other is not listener)
+            self.followers = tuple(other for other in self.followers if other is not listener)
 
 
 class _Subscription:

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
-from .events import LogEntry
+from .events import LogEntry, LogEvent
+from .listening import Listeners
 from .tasks import Task
 
 _formatter = logging.Formatter()
@@ -30,35 +31,36 @@ _WARNINGS = "py.warnings"
 class Logs:
     """The last records that came by, and who is told of the next."""
 
-    __slots__ = ("__weakref__", "_current", "kept", "say", "tell")
+    __slots__ = ("__weakref__", "_current", "_listeners", "kept", "say")
 
-    def __init__(self, history: int, current: Callable[[], Task | None]) -> None:
+    def __init__(self, history: int, current: Callable[[], Task | None], listeners: Listeners) -> None:
         self.kept: deque[LogEntry] = deque(maxlen=history)
-        self.tell: Callable[[LogEntry], object] | None = None
         self.say: Callable[[logging.LogRecord, str, Task | None], object] | None = None
         self._current = current
+        self._listeners = listeners
 
     def take(self, record: logging.LogRecord) -> None:
         """Keep a record, as text, and tell of it."""
-        error = record.exc_info
-        entry = LogEntry(
-            record.levelno,
-            record.levelname,
-            record.name,
-            _message(record),
-            record.created,
-            self._current(),
-            _formatter.formatException(error) if error and error[0] is not None else record.exc_text,
-        )
-        self.add(entry)
+        try:
+            message = record.getMessage()
+        except Exception as error:  # the handlers that write it complain about it; here it is still shown
+            message = f"{_shown(record.msg)} with {_shown(record.args)}: {type(error).__name__}: {_shown(error, str)}"
+        error_info, traceback = record.exc_info, record.exc_text
+        if error_info and error_info[0] is not None:
+            traceback = _formatter.formatException(error_info)
+        task = self._current()
+        entry = LogEntry(record.levelno, record.levelname, record.name, message, record.created, task, traceback)
+        self.kept.append(entry)
+        if self._listeners.everyone:
+            self._listeners.tell(LogEvent(entry))
         if self.say is not None:
-            self.say(record, entry.message, entry.task)
+            self.say(record, message, task)
 
     def add(self, entry: LogEntry) -> None:
-        """Keep an entry and tell of it."""
+        """Keep an entry made elsewhere, and tell of it."""
         self.kept.append(entry)
-        if self.tell is not None:
-            self.tell(entry)
+        if self._listeners.everyone:
+            self._listeners.tell(LogEvent(entry))
 
 
 class Listening:
@@ -179,11 +181,14 @@ class _Warnings:
 
 def _nobody_else(record: logging.LogRecord, asking: StatusHandler) -> bool:
     """Whether the handlers a record passes are all a Status', and `asking` is the first of them."""
+    for handler in asking.logger.handlers:  # most often the answer is near
+        if type(handler) is not StatusHandler:
+            return False
     first: logging.Handler | None = None
-    logger: Any = _logger(record.name) if record.name != asking.logger.name else asking.logger
+    logger: Any = logging.root.manager.loggerDict.get(record.name, asking.logger)
     while logger is not None:
         for handler in logger.handlers:
-            if not isinstance(handler, StatusHandler):
+            if type(handler) is not StatusHandler:
                 return False
             if first is None:
                 first = handler
@@ -210,11 +215,11 @@ def _logger(name: str) -> logging.Logger:
     return known if isinstance(known, logging.Logger) else logging.getLogger(name)
 
 
-def _message(record: logging.LogRecord) -> str:
+def _shown(thing: object, how: Callable[[object], str] = repr) -> str:
     try:
-        return record.getMessage()
-    except Exception as error:  # the handlers that write it complain about it; here it is still shown
-        return f"{record.msg!r} with {record.args!r}: {type(error).__name__}: {error}"
+        return how(thing)
+    except Exception:
+        return f"<{type(thing).__name__}>"
 
 
 def _logging_lock() -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 from somatize import watching
 from somatize.errors import BadOption
 
-from .events import LogEntry, LogEvent
+from .events import LogEntry
 from .forwards import ForwardTasks
 from .listening import Listener
 from .logs import Listening, Logs
@@ -84,7 +84,7 @@ class Status:
     def _begin(self, options: Options, alive: bool) -> None:
         self._options = options
         self._tree = Tree(options.clock)
-        self._logs = Logs(options.log_history, self._tree.current)
+        self._logs = Logs(options.log_history, self._tree.current, self._tree.listeners)
         self._throughputs: dict[str, Throughput] = {}
         self._speaking: Speaking | None = None
         self._listening: Listening | None = None
@@ -97,7 +97,6 @@ class Status:
         if watchers:
             self._speak(watchers, options)
         self._tree.due = self._ticker.due
-        self._logs.tell = _LogTeller(self._tree)
         self._listening = Listening(self._logs, options.loggers, options.warnings)
         self._finalizer = weakref.finalize(self, _put_back, self._listening, self._tree, self._ticker)
         self._finalizer.atexit = False
@@ -167,13 +166,14 @@ class Status:
 
     # -- who is told
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, *, updates: bool = True) -> Callable[[], None]:
         """Send each `TaskEvent` and `LogEvent` to `listener`; returns what takes that back.
 
         It is called where the thing happens, in whichever thread. Updates of one task are sent ten times a second at
-        most, the last one always. One that raises is logged and unsubscribed.
+        most, the last one always; with `updates=False` none is, which costs a loop nothing. One that raises is logged
+        and unsubscribed.
         """
-        return self._tree.listeners.subscribe(listener)
+        return self._tree.listeners.subscribe(listener, updates=updates)
 
     def opens(self, graph: Any) -> ForwardTasks:
         """The sink of a forward of `graph`: it and its nodes become tasks."""
@@ -212,7 +212,7 @@ class Status:
             if self._listening is not None:
                 self._finalizer()
             self._listening = None
-            self._logs.tell = self._logs.say = None
+            self._logs.say = None
 
     def __enter__(self) -> Self:
         return self
@@ -237,7 +237,7 @@ class Status:
         self._tree.silence()
         self._ticker.renew()
         self._ticker.stopped = True
-        self._logs.tell = self._logs.say = None
+        self._logs.say = None
         self._speaking = None
         self._display = None
         for throughput in self._throughputs.values():
@@ -254,20 +254,6 @@ class Status:
     def __repr__(self) -> str:
         closed = "" if self._tree.alive else ", seen by nobody"
         return f"<Status: {len(self._tree.roots)} tasks open{closed}>"
-
-
-class _LogTeller:
-    """Tells listeners of log entries, and holds nothing but the tree."""
-
-    __slots__ = ("_tree",)
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-
-    def __call__(self, entry: LogEntry) -> None:
-        listeners = self._tree.listeners
-        if listeners.everyone:
-            listeners.tell(LogEvent(entry))
 
 
 _TRAVEL = ("log_history", "window", "profile_flops")

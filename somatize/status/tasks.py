@@ -144,7 +144,7 @@ class Task:
         with tree.lock:
             done = self._done + amount
             self._done = done if done >= 0 else 0 if done < 0 else self._done  # the last is for what is no number
-        if tree.listeners.everyone:
+        if tree.listeners.followers:
             tree.updated(self)
 
     def update(
@@ -163,7 +163,7 @@ class Task:
             self._total = checked_total(total)
         if name is not None:
             self.name = str(name)
-        if self._tree.listeners.everyone:
+        if self._tree.listeners.followers:
             self._tree.updated(self)
 
     def finish(self) -> None:

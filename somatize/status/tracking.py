@@ -52,7 +52,7 @@ class Track(Generic[T]):
             for item in self._items:
                 yield item
                 task._done += 1
-                if listeners.everyone and task.state is OPEN:
+                if listeners.followers and task.state is OPEN:
                     tree.updated(task)
             mark = None
         except GeneratorExit:

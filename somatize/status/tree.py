@@ -30,7 +30,7 @@ BROKEN_OFF = "broken off"
 
 _log = logging.getLogger("somatize.status")
 
-_FINISHED = EventKind.FINISHED
+_STARTED, _FINISHED = EventKind.STARTED, EventKind.FINISHED
 
 Link: TypeAlias = "tuple[Task, Link | None]"
 
@@ -98,8 +98,27 @@ class Tree:
         task._link = link = (task, forward._link)
         CHAIN.set(link)
         if self.alive:
-            self._enter(task)
+            if forward._children is None:
+                forward._children = {task: None}
+            else:
+                forward._children[task] = None
+            if self.listeners.everyone:
+                self.listeners.tell(TaskEvent(_STARTED, task))
         return task
+
+    def end_node(self, task: Task, took: int) -> None:
+        """`end` for a node that ran: it stays on the chain of its context, where the next is put in a moment."""
+        if task._children or task.state is not OPEN or not self.alive:
+            self.end(task, _FINISHED, None, None, took)
+            return
+        task._ended = task._began + took
+        task.state = FINISHED
+        task._link = task.where = None
+        task.parent._children.pop(task, None)  # type: ignore[union-attr]
+        if self.listeners.everyone:
+            if task._untold:
+                self._tell_update(task)
+            self.listeners.tell(TaskEvent(_FINISHED, task))
 
     def _enter(self, task: Task) -> None:
         parent = task.parent
@@ -122,12 +141,8 @@ class Tree:
         why: BaseException | str | None = None,
         mark: str | None = None,
         took: int | None = None,
-        on_chain: bool = False,
     ) -> None:
-        """`task` ends, and before it whatever is still open in it; `took` is its time where that is known better.
-
-        With `on_chain` it is not taken off the context's chain, as the next node will be put there in a moment.
-        """
+        """`task` ends, and before it whatever is still open in it; `took` is its time where that is known better."""
         if task.state is not OPEN:
             return
         if task._children:
@@ -145,7 +160,7 @@ class Tree:
         if held is not None:
             held.pop(task, None)
         link = CHAIN.get()
-        if not on_chain and link is not None and link[0].state is not OPEN:
+        if link is not None and link[0].state is not OPEN:
             while link is not None and link[0].state is not OPEN:
                 link = link[1]
             CHAIN.set(link)
@@ -179,7 +194,7 @@ class Tree:
         task._told = self.clock()
         task._untold = False
         self.untold.pop(task, None)
-        self.listeners.tell(TaskEvent(EventKind.UPDATED, task))
+        self.listeners.tell_update(TaskEvent(EventKind.UPDATED, task))
 
     def tell_updates(self) -> bool:
         """Tell the updates that were held back and are due; returns whether there are others."""
