@@ -9,12 +9,15 @@ import secrets
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -41,6 +44,9 @@ def until(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
 def lab(place: Path) -> Iterator[str]:
     """A server whose home, settings and notebooks are all in `place`; gives its address, with the token."""
     token = secrets.token_hex(16)
+    settings = place / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
     places = {"HOME": place, "JUPYTER_CONFIG_DIR": place / "config", "JUPYTER_DATA_DIR": place / "data"}
     runtime = place / "runtime"
     environment = {**os.environ, **{name: str(at) for name, at in places.items()}, "JUPYTER_RUNTIME_DIR": str(runtime)}
@@ -50,7 +56,6 @@ def lab(place: Path) -> Iterator[str]:
         f"--IdentityProvider.token={token}",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
-        "--LabApp.news_url=None",
     ]
     with (place / "server.log").open("wb") as log:
         server = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log)
@@ -83,15 +88,21 @@ def write_notebook(path: Path, *sources: str) -> None:
 class Page:
     """A notebook open in a browser."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page: Any, address: str, place: Path) -> None:
         self.page = page
+        self.address = address
+        self.place = place
 
-    def open(self, address: str) -> None:
-        self.page.goto(address)
-        self.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
-        self.page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(
-            timeout=60_000, state="attached"
-        )
+    def open(self, *sources: str, name: str = "live.ipynb") -> None:
+        """Open a notebook with these cells, and a kernel of its own."""
+        write_notebook(self.place / name, *sources)
+        self.load(name)
+
+    def load(self, name: str = "live.ipynb") -> None:
+        """Open a notebook as it is on the disk."""
+        self.page.goto(self.address.format(name))
+        self.cell(0).wait_for(timeout=60_000)
+        self.page.locator(".jp-StatusBar-Widget >> text=| Idle").first.wait_for(timeout=60_000)
 
     def cell(self, place: int) -> Any:
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(place)
@@ -102,18 +113,18 @@ class Page:
         self.page.keyboard.press("Control+Enter")
 
     def prompt(self, place: int) -> str:
-        """``[*]`` while a cell runs, then its number."""
+        """``[*]:`` while a cell runs, then its number."""
         return str(self.cell(place).locator(".jp-InputPrompt").first.inner_text()).strip()
+
+    def ended(self, place: int) -> bool:
+        """Whether a cell was run, and to its end."""
+        return re.fullmatch(r"\[\d+\]:", self.prompt(place)) is not None
 
     def run(self, place: int) -> None:
         """Run a cell to its end."""
         before = self.prompt(place)
         self.start(place)
         until(lambda: self.ended(place) and self.prompt(place) != before, f"the end of cell {place}")
-
-    def ended(self, place: int) -> bool:
-        """Whether a cell was run, and to its end."""
-        return re.fullmatch(r"\[\d+\]:", self.prompt(place)) is not None
 
     def outputs(self, place: int) -> int:
         return int(self.cell(place).locator(".jp-OutputArea-child").count())
@@ -133,6 +144,41 @@ class Page:
             )
         )
 
+    def says(self, place: int, words: str) -> None:
+        """Wait until a cell's figure says something."""
+        until(lambda: words in self.text(place), f"{words!r} in cell {place}")
+
+    def saved(self, name: str = "live.ipynb") -> Any:
+        """The notebook, saved and read from the disk."""
+        self.page.keyboard.press("Escape")
+        self.page.keyboard.press("Control+s")
+        until(lambda: not self.page.locator(".lm-TabBar-tab.jp-mod-dirty").count(), "the notebook to be saved")
+        return until(lambda: _whole(self.place / name), "the notebook to be whole")
+
+    def picture(self, place: int) -> bytes:
+        """What a person sees of a cell's output."""
+        return bytes(self.cell(place).locator(".jp-OutputArea").screenshot())
+
+    def end_kernels(self) -> None:
+        """End every kernel there is, as when a machine was switched off."""
+        self.page.goto("about:blank")
+        base, token = self.address.split("lab/tree/")[0], self.address.split("token=")[1].split("&")[0]
+
+        def ask(method: str, path: str) -> bytes:
+            request = urllib.request.Request(base + path, method=method, headers={"Authorization": f"token {token}"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return bytes(answer.read())
+
+        for session in json.loads(ask("GET", "api/sessions")):
+            ask("DELETE", f"api/sessions/{session['id']}")
+
+
+def _whole(path: Path) -> Any:
+    try:
+        return nbformat.read(path, as_version=4)
+    except ValueError:
+        return None
+
 
 @contextmanager
 def browser() -> Iterator[Any]:
@@ -145,3 +191,35 @@ def browser() -> Iterator[Any]:
             yield chromium
         finally:
             chromium.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        assert "CI" not in os.environ, "the browser tests need Chromium, and CI installs it"
+        pytest.skip(f"there is no {CHROMIUM}")
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tuple[str, Path]]:
+    place = tmp_path_factory.mktemp("lab")
+    with lab(place) as address:
+        yield address, place
+
+
+@pytest.fixture
+def notebook(chromium: Any, server: tuple[str, Path]) -> Iterator[Page]:
+    """A page of the browser, in which notebooks open. Nothing in it may reach beyond this machine."""
+    context = chromium.new_context(viewport={"width": 1100, "height": 1000})
+    page = context.new_page()
+    beyond: list[str] = []
+    page.on("request", lambda request: beyond.append(request.url) if not is_here(request.url) else None)
+    yield Page(page, *server)
+    context.close()
+    assert beyond == []
+
+
+def is_here(url: str) -> bool:
+    return urllib.parse.urlsplit(url).hostname in ("127.0.0.1", None) or url.startswith(("blob:", "data:"))
