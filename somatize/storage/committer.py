@@ -6,19 +6,18 @@ memory at any rate, a slow disk makes no writer wait, and what happens after a c
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
-import warnings
 from typing import TYPE_CHECKING
-
-from somatize.errors import RecordWarning
 
 from . import journal, schema
 from .absorb import absorb, end_open
 from .batch import Batch, Position
 from .environment import BadValue, Writing
 from .gather import Gathered
+from .notices import warn
 
 if TYPE_CHECKING:
     from .opened import Opened
@@ -50,6 +49,7 @@ class Committer:
     def begin(self) -> None:
         """Tell the thread that there is something to do. Call it only if it is `idle`: that is checked cheaply."""
         self.idle = False
+        self._last = time.monotonic()  # so that what follows in the next moments is committed with it
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="somatize-commit", daemon=True)
             self._thread.start()
@@ -131,6 +131,8 @@ class Committer:
     def _commit(self, *, patient: bool) -> None:
         with self._committing:
             self._last = time.monotonic()
+            if not self._opened.is_there():
+                raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
             for writer in list(self._opened.writers.values()):
                 batch = writer.next_batch()
                 if batch.whole and batch.start == writer.taken:
@@ -185,14 +187,6 @@ def take_in(
 def _give_turn() -> None:
     """Give the other threads a turn, so that none waits long for what this one is at."""
     time.sleep(_TURN)
-
-
-def warn(sentence: str) -> None:
-    """Warn from where nobody can catch; a caller who makes errors of warnings must not lose a record to it."""
-    try:
-        warnings.warn(sentence, RecordWarning, stacklevel=3)
-    except RecordWarning:
-        pass
 
 
 def read_from(fd: int, start: int, most: int) -> bytes:

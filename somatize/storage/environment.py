@@ -8,6 +8,7 @@ killed are cleared away. Where LMDB's lock file may not be written, the pages ar
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from somatize.errors import DamagedStore, StoreError, StoreReadOnly
+from somatize.errors import DamagedStore, SomatizeError, StoreError, StoreReadOnly
 
 from . import place
+from .notices import held_back, warn
 from .pages import BadPages, PageFile
 
 T = TypeVar("T")
@@ -100,6 +102,10 @@ class _Gate:
                     del self._inside[me]
                     self._condition.notify_all()
 
+    def has_me(self) -> bool:
+        """Whether this thread is inside."""
+        return threading.get_ident() in self._inside
+
     def shut(self, patience: float) -> bool:
         """Wait until nobody is inside, and let nobody in until `open`."""
         until = time.monotonic() + patience
@@ -152,7 +158,7 @@ class Environment:
 
     def _follow(self) -> None:
         """Go on in the successor of the file, if somebody compacted it."""
-        if os.path.exists(self._successor):  # noqa: PTH110  asked before each transaction
+        if os.path.exists(self._successor) and not self._gate.has_me():  # noqa: PTH110  asked before each transaction
             with self._alone():
                 if os.path.exists(self._successor):  # noqa: PTH110
                     self._let_go()
@@ -187,7 +193,8 @@ class Environment:
                 create=False,
                 metasync=self._full_sync,
                 max_readers=_MOST_READERS,
-                max_spare_txns=4,
+                # A spare transaction keeps its place in the table of readers, and a forked child would give it away.
+                max_spare_txns=0,
             )
         except lmdb.Error as error:
             raise DamagedStore(f"{self.path} cannot be opened: {error}") from error
@@ -202,21 +209,27 @@ class Environment:
             with _damage_named(self.path):
                 yield PageFile(self._fd)
             return
-        with self._gate.one_of_many():
-            txn = self._begin()
-            try:
-                yield Writing(txn)
-            finally:
-                txn.abort()
+        for _ in range(_ATTEMPTS):
+            with self._gate.one_of_many():
+                txn = self._begin()
+                if txn is not None:
+                    try:
+                        yield Writing(txn)
+                    finally:
+                        txn.abort()
+                    return
+            self._adopt_size()
+        raise StoreError(f"{self.path} grows faster than it can be opened")
 
     def _begin(self) -> Any:
+        """A read transaction; None if another process grew the map."""
         import lmdb
 
         for _ in range(_ATTEMPTS):
             try:
                 return self._env.begin(buffers=True)
             except lmdb.MapResizedError:
-                self._adopt_size()
+                return None
             except lmdb.ReadersFullError:
                 self._env.reader_check()
                 time.sleep(0.01)
@@ -229,17 +242,29 @@ class Environment:
                 return work(reading)
         for attempt in range(_ATTEMPTS):
             self._follow()
+            made = self._attempt(work, last=attempt == _ATTEMPTS - 1)
+            if made is not None:
+                return made[0]
+            time.sleep(0.002 * attempt)
+        raise AssertionError("the last attempt answers or raises")
+
+    def _attempt(self, work: Callable[[Reading], T], *, last: bool) -> tuple[T] | None:
+        """What `work` makes of a snapshot without locks; None if a writer used its pages again meanwhile."""
+        with held_back() as notices:
             try:
                 snapshot = PageFile(self._fd)
                 made = work(snapshot)
-                if not snapshot.stale:
-                    return made
-            except (BadPages, BadValue):
-                if attempt == _ATTEMPTS - 1:
-                    break
-            time.sleep(0.002 * attempt)
-        with _damage_named(self.path):
-            return work(PageFile(self._fd))
+                if snapshot.stale and not last:
+                    return None
+            except (BadPages, BadValue, SomatizeError, ValueError, struct.error) as error:
+                if not last and (isinstance(error, BadPages) or snapshot.stale):
+                    return None
+                if isinstance(error, BadPages):
+                    raise DamagedStore(f"{self.path} is damaged: {error}") from error
+                raise
+        for notice in notices:
+            warn(notice)
+        return (made,)
 
     def write(self, work: Callable[[Writing], T]) -> T:
         """Run `work` in one transaction and commit it, synced to the disk.

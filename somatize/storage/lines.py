@@ -11,9 +11,9 @@ from somatize.facts import Fact
 from . import schema
 from .absorb import find_chunk
 from .columns import Chunk
-from .committer import warn
 from .environment import BadValue
 from .journal import NO_TIME
+from .notices import warn
 from .packing import unpack
 from .schema import LOST, OPEN, OWN
 from .view import View

@@ -18,9 +18,10 @@ from somatize.errors import DamagedStore, StoreError
 
 from . import journal, locks, schema
 from .absorb import end_open
-from .committer import read_from, take_in, warn
+from .committer import read_from, take_in
 from .environment import Reading, Writing
 from .gather import Gathered
+from .notices import warn
 from .opened import Opened
 from .schema import RunInfo, WriterInfo
 from .writer import Writer

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 from somatize.errors import DamagedStore
 
 from . import journal, schema
-from .committer import warn
 from .environment import BadValue, Reading
 from .gather import Gathered
+from .notices import warn
 from .opened import Opened
 from .opening import journal_files, tell_damage, writer_info
 from .schema import RunInfo

@@ -19,9 +19,10 @@ from somatize.errors import RecorderClosed, RecordLost
 
 from . import journal, locks, packing
 from .batch import Batch, Line, Position
-from .committer import read_from, take_in, warn
+from .committer import read_from, take_in
 from .gather import Gathered
 from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD, entry
+from .notices import warn
 from .opened import Opened, release
 from .schema import LOST, OPEN, OWN
 
@@ -410,6 +411,8 @@ class Writer:
         release(self.opened)
 
     def _judge(self, problem: OSError | None) -> None:
+        if not self.opened.is_there():
+            raise RecordLost(f"{self.opened.path} is gone, and with it what was recorded to run {self.name!r}")
         lost = self.dropped + len(self.backlog)
         if lost:
             raise RecordLost(
