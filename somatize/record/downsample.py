@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from bisect import bisect_right
+from collections.abc import Iterable
 
+_AT_ONCE = 512
 PER_BUCKET = 4
 """How many points a bucket keeps: its first, its lowest, its highest, its last."""
 
@@ -26,6 +27,26 @@ def kept(values: array[float], buckets: int, also: Iterable[int] = ()) -> list[i
     return _with_gaps(values, sorted(rows))
 
 
+def gaps_of(values: array[float]) -> list[int]:
+    """The rows that hold no number, in order."""
+    found: list[int] = []
+    for at in range(0, len(values), _AT_ONCE):
+        stretch = values[at : at + _AT_ONCE]
+        total = sum(stretch)
+        if total - total != 0.0:  # a finite sum has no NaN in it
+            found += [at + place for place, value in enumerate(stretch) if value != value]
+    return found
+
+
+def without(values: array[float], gaps: list[int]) -> array[float]:
+    """The numbers of `values`, given where it holds none."""
+    numbers, start = array("d"), 0
+    for gap in gaps:
+        numbers += values[start:gap]
+        start = gap + 1
+    return numbers + values[start:] if gaps else values
+
+
 def _of_stretch(values: array[float], low: int, high: int) -> tuple[int, ...]:
     stretch = values[low:high]
     total = sum(stretch)
@@ -38,16 +59,16 @@ def _of_stretch(values: array[float], low: int, high: int) -> tuple[int, ...]:
     return rows[0], lowest, highest, rows[-1]
 
 
-def _with_gaps(values: Sequence[float], chosen: list[int]) -> list[int]:
+def _with_gaps(values: array[float], chosen: list[int]) -> list[int]:
     """`chosen`, and one row of a gap between each two numbers that have one between them."""
-    total = sum(values)
-    if not chosen or total - total == 0.0:
+    gaps = gaps_of(values)
+    if not gaps or not chosen:
         return chosen
-    gaps = list(accumulate((value != value for value in values), initial=0))
     rows = [chosen[0]]
     for row in chosen[1:]:
         before = rows[-1]
-        if values[before] == values[before] and values[row] == values[row] and gaps[row] > gaps[before + 1]:
-            rows.append(next(gap for gap in range(before + 1, row) if values[gap] != values[gap]))
+        following = bisect_right(gaps, before)
+        if values[before] == values[before] and following < len(gaps) and gaps[following] < row:
+            rows.append(gaps[following])
         rows.append(row)
     return rows

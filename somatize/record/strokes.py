@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from somatize import theme as themes
 
 from .columns import BROKE, INTERRUPTED, LOST, NUMBER, STATES, Columns, Series
-from .downsample import kept
+from .downsample import gaps_of, kept, without
 from .means import RollingMean
 from .panels import Panel
 
@@ -82,20 +83,14 @@ class RollingMeans:
     """The rolling mean over the numbers of a stretch, gaps left out of it."""
 
     def __init__(self, values: array[float], window: int) -> None:
-        total = sum(values)
-        self._nth: dict[int, int] | None = None
-        if total - total != 0.0:
-            there = [place for place, value in enumerate(values) if value == value]
-            self._nth = {place: nth for nth, place in enumerate(there)}
-            values = array("d", [values[place] for place in there])
-        self._mean = RollingMean(values, window)
+        self._values = values
+        self._gaps = gaps_of(values)
+        self._mean = RollingMean(without(values, self._gaps), window)
 
     def of(self, places: Sequence[int]) -> list[float | None]:
         """The mean at each place; None in a gap."""
-        if self._nth is None:
-            return [self._mean.at(place) for place in places]
-        nths = [self._nth.get(place) for place in places]
-        return [None if nth is None else self._mean.at(nth) for nth in nths]
+        gaps, mean, values = self._gaps, self._mean, self._values
+        return [mean.at(at - bisect_left(gaps, at)) if values[at] == values[at] else None for at in places]
 
 
 def window_of(series: Series, smooth: int | None) -> int:
@@ -112,7 +107,7 @@ def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth
     smoothed = smooth is None or smooth > 0
     raw = look.trace(themes.escaped(series.name), xs, ys, panel)
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
-    raw["opacity"] = 0.7 if smoothed else 1.0
+    raw["opacity"] = 0.8 if smoothed else 1.0
     raw |= _marked(ys, look.colour)
     raw["showlegend"] = look.in_legend(place, smoothed=False, bold=smoothed)
     if not smoothed:
@@ -120,6 +115,7 @@ def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth
     means = [RollingMeans(one.values, window_of(series, smooth)) for one in stretches]
     bold = look.trace(f"{themes.escaped(series.name)}, smoothed", *strokes.points(stretches, means), panel)
     bold["line"] |= {"width": themes.SMOOTHED}
+    bold |= _marked(bold["y"], look.colour, each=0, size=6)
     bold["showlegend"] = look.in_legend(place, smoothed=True, bold=True)
     return [raw, bold]
 
@@ -161,18 +157,18 @@ class Look(NamedTuple):
         }
 
 
-def _marked(ys: Sequence[float | None], colour: str) -> dict[str, Any]:
-    """Markers: on every point where there are few, else on those that no stroke reaches."""
+def _marked(ys: Sequence[float | None], colour: str, each: int = _EACH_MARKED, size: int = 5) -> dict[str, Any]:
+    """Markers: on every point where there are at most `each`, else on those that no stroke reaches."""
     there = [y is not None for y in ys]
-    if there.count(True) <= _EACH_MARKED:
-        return {"mode": "lines+markers", "marker": {"size": 5, "color": colour}}
+    if 0 < there.count(True) <= each:
+        return {"mode": "lines+markers", "marker": {"size": size, "color": colour}}
     alone = [
         here and not before and not after
         for before, here, after in zip([False, *there], there, [*there[1:], False], strict=False)
     ]
     if not any(alone):
         return {"mode": "lines"}
-    return {"mode": "lines+markers", "marker": {"size": [5 * one for one in alone], "color": colour}}
+    return {"mode": "lines+markers", "marker": {"size": [size * one for one in alone], "color": colour}}
 
 
 def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[str, Any]:
@@ -194,7 +190,7 @@ def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[
             "symmetric": False,
             "value": 1 - level,
             "valueminus": level,
-            "color": themes.tint(themes.RED, 0.3),
+            "color": themes.tint(themes.RED, 0.45),
             "thickness": 1,
             "width": 0,
         },

@@ -12,8 +12,8 @@ from .drawn import Picture
 from .turns import ENDINGS, Spent, Total, Where
 
 _MOST = 40
-_ROW, _BAR, _TO_LEGEND = 40, 0.36, 32
-"""Heights: a node in pixels and its bar in parts of that; the axis."""
+_ROW, _BAR, _FIRST, _TO_LEGEND = 40, 0.36, 0.8, 32
+"""Heights: a node in pixels, in parts of that its bar and what is above its middle; the axis."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}
 
 
@@ -22,7 +22,7 @@ def spent_picture(total: Total, *, last: int | None = None, theme: str | None = 
     look = themes.theme_of(theme)
     rows = _rows(total.spent)
     unit, size = themes.unit(max((row.us for row in rows), default=0))
-    data, inside = _bars(rows, size), _ROW * max(3, len(rows))
+    data, inside = _bars(rows, size), round(_ROW * (max(3, len(rows)) + _FIRST - 0.5))
     title, above = themes.title(look, f"run {total.run}: where the time went", _notes(total, last))
     explained = _is_explained(rows)
     below = _TO_LEGEND + (themes.legend_height(data) if explained else 0)
@@ -37,7 +37,7 @@ def spent_picture(total: Total, *, last: int | None = None, theme: str | None = 
         legend=themes.legend(-_TO_LEGEND / inside),
         annotations=_labels(look, rows) if rows else [themes.in_the_middle(look, "no node has had its turn yet")],
         xaxis=themes.axis(look, range=[0, _longest(rows) / size * 1.02], ticksuffix=f" {unit}", nticks=6),
-        yaxis={"range": [len(rows) - 0.5, -0.5] if rows else [2.5, -0.5], "visible": False, "fixedrange": True},
+        yaxis={"range": [len(rows) - 0.5, -_FIRST] if rows else [2.5, -0.5], "visible": False, "fixedrange": True},
     )
     if not rows:
         layout["xaxis"] |= {"showticklabels": False, "showgrid": False}
