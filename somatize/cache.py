@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from . import codecs
 from .claims import Claims
 from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreError, Unnameable
-from .keys import Name, Namer, given
+from .keys import Name, Namer, Naming, given
 from .keys.hashing import worded
 from .pieces import Marks
 from .plan import Step
@@ -59,7 +59,7 @@ class Cache:
         """Of each step that has no name, why."""
         self._implementations = program.implementations
         self._named = program.named
-        self._naming = program.namer.opened()
+        self._naming: Naming = program.namer.opened()
         self._refresh = frozenset(refresh)
         self._run = run
         self.names = self._name_all(input_)

@@ -142,7 +142,7 @@ class Store:
         The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
         """
         found = values.resolve(self.opened, b"k", name)
-        return {"name": found.name, "when": found.when, **found.meta}
+        return {"name": found.name, "when": found.when, **kept.shown(found.meta)}
 
     def prune(
         self,

@@ -1,9 +1,11 @@
 """Kept values in the store's second file: written with where they came from, listed with their use, pruned.
 
 A kept value is a name (kind ``k`` of `values`) that points at bytes by their content; its meta says its size, a
-checksum, and whatever else its keeper says. The checksum is xxh3's: made for finding damage, and not for telling inputs
-apart, it is read along with the bytes, where the digest would take several times as long as reading them. When it was last used stands apart, under ``u``. Bytes that were put by hand are marked
-(``h``), so that pruning, which takes away what no name points at any more, leaves them.
+checksum, and whatever else its keeper says. The checksum is xxh3's, made for finding damage and not for telling
+inputs apart: it is read along with the bytes, where their digest would take several times as long as reading them.
+
+When a value was last used stands apart, under ``u``. Bytes that were put by hand are marked (``h``), so that
+pruning, which takes away what no name points at any more, leaves them.
 """
 
 from __future__ import annotations
@@ -89,6 +91,11 @@ def forget(opened: Opened, chosen: Callable[[list[Entry]], list[Entry]]) -> list
     opened.must_be_writable()
     opened.used.write(opened)
     return opened.values.write(lambda txn: _forget(opened, txn, chosen))
+
+
+def shown(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a keeper said of a value, without what is the store's own."""
+    return {key: said for key, said in meta.items() if key != "xxh3"}
 
 
 def to_prune(
@@ -181,7 +188,7 @@ def _entries(reading: Reading | Writing, prefix: str) -> Iterable[tuple[Entry, s
     for name, when, digest, meta in _bindings(reading, b"k"):
         if name.startswith(prefix):
             used = last_used(reading, _key(name), when)
-            yield Entry(name, when, used, int(meta.get("bytes", 0)), meta), digest
+            yield Entry(name, when, used, int(meta.get("bytes", 0)), shown(meta)), digest
 
 
 def _bindings(reading: Reading | Writing, kind: bytes) -> Iterable[tuple[str, float, str, dict[str, Any]]]:
