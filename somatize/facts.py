@@ -138,7 +138,7 @@ def check(fact: Mapping[str, str]) -> None:
     them to `said`.
     """
     kind = fact.get("fact")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise FactError(f"{kind!r} is none of the eight kinds: {', '.join(KINDS)}")
     declared = KINDS[kind]
     missing = declared.__required_keys__ - fact.keys()  # type: ignore[attr-defined]

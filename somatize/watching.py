@@ -87,7 +87,7 @@ class Forward(Place):
     doors: tuple[_Door, ...] = ()
     """The watchers one by one; empty for a plain callable alone."""
     entering: Callable[[str], object] | None = None
-    gate: threading.RLock | None  # type: ignore[valid-type]
+    gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
     over: bool = False

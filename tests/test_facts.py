@@ -84,7 +84,7 @@ def test_check_raises_on_a_value_that_is_not_text(value: Any) -> None:
         facts.check(WHOLE["finished"] | {"took_us": value})
 
 
-@pytest.mark.parametrize("fact", [{}, {"fact": "loss", "value": "1"}, {"fact": "Ran"}, {"fact": None}])
+@pytest.mark.parametrize("fact", [{}, {"fact": "loss", "value": "1"}, {"fact": "Ran"}, {"fact": None}, {"fact": []}])
 def test_check_raises_on_another_kind(fact: Any) -> None:
     with pytest.raises(FactError, match="none of the eight kinds: ran, failed"):
         facts.check(fact)
