@@ -83,13 +83,13 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
         if reading.get(key) is not None and (len(data) < LARGE or file_of(opened, digest).exists()):
             return digest
     if len(data) >= LARGE:
-        _write_file(file_of(opened, digest), data)
+        write_file(file_of(opened, digest), data)
     held = b"" if len(data) >= LARGE else bytes(data)
 
     def work(txn: Writing) -> None:
         # Whoever prunes takes files away within a transaction: in this one, it is there to stay.
         if len(data) >= LARGE and not file_of(opened, digest).exists():
-            _write_file(file_of(opened, digest), data)
+            write_file(file_of(opened, digest), data)
         txn.put(key, held)
 
     opened.values.write(work)
@@ -200,7 +200,7 @@ def name_key(kind: bytes, name: str) -> bytes:
     return kind + packed[:_WHOLE_IN_KEY] + blake2b(packed, digest_size=32).digest()
 
 
-def _write_file(path: Path, data: bytes | bytearray | memoryview) -> None:
+def write_file(path: Path, data: bytes | bytearray | memoryview) -> None:
     """Write a file whole or not at all, under a name of its own first."""
     making = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
