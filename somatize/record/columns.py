@@ -83,7 +83,7 @@ class Series:
         self.kinds.extend(bytes(rows))
 
 
-@dataclass
+@dataclass(repr=False)
 class Columns:
     """The forwards of one run: a row each, in the order of their numbers.
 

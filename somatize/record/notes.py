@@ -73,9 +73,10 @@ def _condensed(strokes: Strokes, *, brief: bool) -> str:
     if brief:
         return "condensed"
     drawn = max(sum(len(one.places) for one in column) for column in [*strokes.series, strokes.took])
-    return (
-        f"condensed: up to {drawn:,} of {len(strokes.columns):,} points a line; every extreme and every break is kept"
-    )
+    kept = "every extreme and every break is kept"
+    if len(strokes.marked) < len(strokes.breaks):
+        kept = f"every extreme is kept, {len(strokes.marked):,} of {len(strokes.breaks):,} breaks are marked"
+    return f"condensed: up to {drawn:,} of {len(strokes.columns):,} points a line; {kept}"
 
 
 def silence_of(several: Sequence[Columns], place: int) -> str:

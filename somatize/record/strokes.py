@@ -39,6 +39,7 @@ class Strokes:
         self.segments = columns.segments()
         self.buckets = buckets
         self.breaks = [found.start() for found in _BREAK.finditer(columns.states)]
+        self.marked = _thinned(self.breaks)
         self.series = [self._stretches(series.values) for series in columns.series]
         self.took = self._stretches(columns.took_us)
 
@@ -173,7 +174,7 @@ def _marked(ys: Sequence[float | None], colour: str, each: int = _EACH_MARKED, s
 
 def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[str, Any]:
     """A red mark for every forward that broke, was interrupted or is lost, whatever else is known of it."""
-    columns, rows = strokes.columns, _thinned(strokes.breaks)
+    columns, rows = strokes.columns, strokes.marked
     return {
         "type": "scatter",
         "name": f"{prefix}broke",
