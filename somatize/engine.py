@@ -63,7 +63,7 @@ def run(
             return _observe_agenda(program, given, forward, threads, keeping)
         finally:
             program.running.remove(forward)
-            if forward.doors:
+            if forward.doors or forward.raised:
                 forward.close()
     finally:
         HERE.reset(here)

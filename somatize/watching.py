@@ -35,7 +35,7 @@ class Sink(Protocol):
     - ``tell(fact)`` is told each fact, in order; the dict is the sink's own.
     - ``entering(node, host=None)`` is called before a node runs.
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
-    - ``closed()`` is called once, after the last fact.
+    - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
     - ``status`` is what `ctx.status` gives to node code.
 
     Only `tell` carries facts: the others are never stored as such. A context remembers the sink that opened or
@@ -86,6 +86,8 @@ class Forward(Place):
     """Tells every watcher; None when nobody watches. A watcher alone is told directly, unguarded."""
     doors: tuple[_Door, ...] = ()
     """The watchers one by one; empty for a plain callable alone."""
+    raised: tuple[_Door, ...] = ()
+    """Those that raised: they are told nothing more, but closed with the others."""
     entering: Callable[[str], object] | None = None
     gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
@@ -127,7 +129,7 @@ class Forward(Place):
     def refuse(self, error: Exception) -> None:
         """The only watcher there is raised: it is told nothing more of this forward."""
         _warn(self.doors[0].watcher if self.doors else self.tell, error)
-        self.doors = ()
+        self.raised, self.doors = self.doors, ()
         self.tell = _nobody
         self.entering = None
 
@@ -179,6 +181,7 @@ class Forward(Place):
     def _leave_out(self, door: _Door, error: Exception) -> None:
         if door in self.doors:
             _warn(door.watcher, error)
+            self.raised += (door,)
             self.doors = tuple(other for other in self.doors if other is not door)
             if not self.doors:
                 self.tell = _nobody
@@ -208,7 +211,7 @@ class Forward(Place):
 
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
-        _each(self._close, [door for door in self.doors if door.sink is not None])
+        _each(self._close, [door for door in (*self.doors, *self.raised) if door.sink is not None])
 
     def _close(self, door: _Door) -> None:
         _remember(door, self.parent)
