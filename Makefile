@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The stamp is named after what was asked for: an edited pyproject.toml installs again, a second call does not.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench notebooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/digits.py
@@ -21,6 +21,9 @@ check: $(INSTALLED)
 
 bench: $(INSTALLED)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+notebooks: $(INSTALLED)
+	$(BIN)/python notebooks/execute.py
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,49 @@
+"""The notebooks, run again, say and show what they hold, but for times."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+ALL = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def execute() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("execute", NOTEBOOKS / "execute.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_those_that_the_readme_names() -> None:
+    assert ALL == ["01-declaring-a-graph.ipynb", "02-watching-a-run.ipynb"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ALL)
+def test_it_runs_and_says_what_it_holds(execute: ModuleType, name: str) -> None:
+    kept = nbformat.read(NOTEBOOKS / name, as_version=4)
+    assert execute.without_times(execute.executed(NOTEBOOKS / name)) == execute.without_times(kept)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_small_and_names_no_place(name: str) -> None:
+    text = (NOTEBOOKS / name).read_text(encoding="utf-8")
+    assert len(text) < 1_000_000
+    assert "/tmp/" not in text
+    assert "/root" not in text
+
+
+def test_only_times_are_left_out(execute: ModuleType) -> None:
+    plain = execute._plain
+    assert plain("{'took_us': '318', 'value': '2.1'}") == plain("{'took_us': '7', 'value': '2.1'}")
+    assert plain("{'took_us': '318', 'value': '2.1'}") != plain("{'took_us': '318', 'value': '2.2'}")
+    assert plain("took 20.2 ms, 3 forwards") == plain("took 9 µs, 3 forwards") != plain("took 9 µs, 4 forwards")
