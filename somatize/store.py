@@ -220,9 +220,11 @@ class Store:
         """Commit all that was said to recorders on this place, and let go of it. Other handles stay open."""
         if not self._closed:
             if self._opened.pid == os.getpid():
-                self._opened.flush()
-                self._closed = True
-                self._release()
+                try:
+                    self._opened.flush()
+                finally:
+                    self._closed = True
+                    self._release()
             else:
                 self._closed = True
                 self._release.detach()

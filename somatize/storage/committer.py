@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from . import journal, schema
 from .absorb import absorb, end_open
 from .batch import Batch, Position
-from .environment import BadValue, Writing
+from .environment import Writing
 from .gather import Gathered
 from .notices import warn
 
@@ -114,7 +114,7 @@ class Committer:
         except OSError as error:
             self._not_before = time.monotonic() + _AFTER_FAILURE
             self._tell_once(f"{error.strerror or error}; the records stay in the journal, and it is tried again")
-        except (BadValue, RuntimeError) as error:
+        except Exception as error:  # damage, above all; this thread must live to try again
             self._not_before = time.monotonic() + _AFTER_FAILURE
             self._tell_once(f"{error}; the records stay in the journal: see Store.check()")
 
@@ -131,7 +131,7 @@ class Committer:
     def _commit(self, *, patient: bool) -> None:
         with self._committing:
             self._last = time.monotonic()
-            if not self._opened.is_there():
+            if self._opened.writers and not self._opened.is_there():
                 raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
             for writer in list(self._opened.writers.values()):
                 batch = writer.next_batch()

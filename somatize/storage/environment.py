@@ -288,7 +288,9 @@ class Environment:
                     self._grow()
                 except lmdb.MapResizedError:
                     self._adopt_size()
-                except lmdb.DiskError as error:
+                except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
+                    raise DamagedStore(f"{self.path} is damaged: {error}") from error
+                except lmdb.Error as error:
                     raise OSError(*_cause(error)) from error
 
     def _transact(self, work: Callable[[Writing], T]) -> T:
@@ -389,7 +391,7 @@ def _cause(error: Exception) -> tuple[int, str]:
     import errno
 
     text = str(error)
-    known = next((code for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO) if os.strerror(code) in text), errno.EIO)
+    known = next((code for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS) if os.strerror(code) in text), errno.EIO)
     return known, text
 
 

@@ -1,0 +1,303 @@
+"""What recording costs, what a record weighs and how fast it is read, as ratios to three baselines in one run.
+
+Run by name: ``python benchmarks/record.py [forwards]``. The baselines: (a) the same facts packed with msgpack, one
+`os.write` per forward and one per fact said after it; (b) sqlite in WAL mode, synchronous NORMAL, one insert and
+commit per record; (c) LMDB without sync, one commit per record, and a cursor that unpacks each value.
+
+Figures wander on a busy machine: each pair is measured in turns, and the table shows the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import lmdb
+import msgpack
+
+from somatize import Graph, Recorder, Store, node
+from somatize.record import curve, facts, forwards, runs
+
+FACTS = [
+    {"fact": "ran", "node": "tokenize", "began_us": "8", "took_us": "318"},
+    {"fact": "ran", "node": "embed", "began_us": "340", "took_us": "120"},
+    {"fact": "ran", "node": "score", "began_us": "470", "took_us": "95"},
+    {"fact": "finished", "took_us": "933"},
+]
+
+
+@node
+def first(x: float) -> float:
+    return x
+
+
+@node
+def second(x: float) -> float:
+    return x
+
+
+@node
+def third(x: float) -> float:
+    return x
+
+
+GRAPH = Graph.somatize(first >> second >> third)
+
+
+def loss(step: int) -> float:
+    return 2.0 * 0.9999**step + 0.1
+
+
+class Place:
+    """A directory for one measurement."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="somatize-bench-"))
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *exception: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+# -- recording: the facts alone, as each would store them
+
+
+def raw(path: Path, count: int) -> None:
+    fd = os.open(path / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for step in range(count):
+        told: list[dict[str, str]] = []
+        for fact in FACTS:
+            told.append(fact)
+        os.write(fd, msgpack.packb(told))
+        os.write(fd, msgpack.packb({"fact": "loss", "value": repr(loss(step))}))
+    os.close(fd)
+
+
+def sqlite(path: Path, count: int) -> None:
+    db = sqlite3.connect(path / "db")
+    db.execute("pragma journal_mode=wal")
+    db.execute("pragma synchronous=normal")
+    db.execute("create table r (n integer primary key, state text, nodes integer, took integer, value real, body blob)")
+    for step in range(count):
+        value = loss(step)
+        body = msgpack.packb([*FACTS, {"fact": "loss", "value": repr(value)}])
+        db.execute("insert into r values (?, 'ok', 3, 933, ?, ?)", (step, value, body))
+        db.commit()
+    db.close()
+
+
+def unsynced(path: Path, count: int) -> None:
+    env = lmdb.open(str(path / "lmdb"), map_size=4 << 30, sync=False)
+    for step in range(count):
+        body = msgpack.packb([*FACTS, {"fact": "loss", "value": repr(loss(step))}])
+        with env.begin(write=True) as txn:
+            txn.put(step.to_bytes(8, "big"), body)
+    env.close()
+
+
+def ours(path: Path, count: int) -> None:
+    recorder = Recorder(Store(path / "store"), run="r", summarising=["loss"])
+    for step in range(count):
+        sink = recorder.opens(None)
+        tell = sink.tell
+        for fact in FACTS:
+            tell(fact)
+        sink.closed()
+        recorder({"fact": "loss", "value": loss(step)})
+    recorder.close()
+
+
+# -- recording: the loop as a user sees it
+
+
+def loop_raw(path: Path, count: int) -> None:
+    fd = os.open(path / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for step in range(count):
+        told: list[dict[str, str]] = []
+        GRAPH.forward(1.0, watching=told.append)
+        os.write(fd, msgpack.packb(told))
+        os.write(fd, msgpack.packb({"fact": "loss", "value": repr(loss(step))}))
+    os.close(fd)
+
+
+def loop_ours(path: Path, count: int) -> None:
+    with Recorder(Store(path / "store"), run="r", summarising=["loss"]) as recorder:
+        for step in range(count):
+            GRAPH.forward(1.0, watching=recorder)
+            recorder({"fact": "loss", "value": loss(step)})
+
+
+def cost(work: Callable[[Path, int], None], count: int) -> float:
+    with Place() as path:
+        return timed(lambda: work(path, count)) / count * 1e6
+
+
+def compare(name: str, base: str, mine: Any, other: Any, count: int, most: float, rounds: int = 5) -> None:
+    pairs = [(cost(mine, count), cost(other, count)) for _ in range(rounds)]
+    row(
+        name,
+        median(a for a, _ in pairs),
+        median(b for _, b in pairs),
+        base,
+        "us",
+        most,
+        median(a / b for a, b in pairs),
+    )
+
+
+def row(name: str, mine: float, other: float, base: str, unit: str, most: float, ratio: float | None = None) -> None:
+    ratio = mine / other if ratio is None else ratio
+    mark = "ok" if ratio <= most else "OVER"
+    print(
+        f"{name:<52} {mine:>10.2f} {unit:<3} {other:>10.2f} {unit:<3} {base:<22} {ratio:>7.2f}  at most {most:<5} {mark}"
+    )
+
+
+def limit(name: str, value: float, unit: str, most: float) -> None:
+    print(f"{name:<52} {value:>10.2f} {unit:<40} {'':<9} at most {most:<5} {'ok' if value <= most else 'OVER'}")
+
+
+def weight(path: Path) -> int:
+    return sum(one.stat().st_blocks * 512 for one in path.rglob("*") if one.is_file())
+
+
+def recording(count: int) -> None:
+    compare("record: 3 nodes and a loss, with close", "(a) raw append", ours, raw, count, 2.5)
+    compare("the loop that does it, with close", "(a) in the same loop", loop_ours, loop_raw, count, 2.5)
+    compare("record: 3 nodes and a loss, with close", "(b) sqlite", ours, sqlite, count // 4, 1.0, 3)
+    compare("record: 3 nodes and a loss, with close", "(c) LMDB, no sync", ours, unsynced, count // 4, 1.0, 3)
+    small, large = cost(ours, 2000), cost(ours, count * 10)
+    row(f"cost per forward at {count * 10} against 2000", large, small, "itself at 2000", "us", 1.2)
+
+
+def reading(count: int) -> None:
+    with Place() as path:
+        ours(path, count)
+        sqlite(path, count)
+        unsynced(path, count)
+        store = Store(path / "store")
+        limit(f"on disk after closing, per record of {count}", weight(path / "store") / count, "bytes", 400)
+        limit("files in all", sum(one.is_file() for one in (path / "store").rglob("*")), "files", 10)
+        db = sqlite3.connect(path / "db")
+        curves = [
+            (
+                timed(lambda: curve(store, "r")),
+                timed(lambda: db.execute("select n, value from r order by n").fetchall()),
+                timed(lambda: unpacked(path)),
+            )
+            for _ in range(3)
+        ]
+        mine, select, scan = (median(times) / count * 1e6 for times in zip(*curves, strict=True))
+        row(f"curve of {count}, per point", mine, select, "(b) indexed select", "us", 1.0)
+        row(f"curve of {count}, per point", mine, scan, "(c) cursor, unpacked", "us", 1.0)
+        columns = "select n, state, nodes, took, value from r order by n"
+        rows = [(timed(lambda: forwards(store, "r")), timed(lambda: db.execute(columns).fetchall())) for _ in range(3)]
+        mine, select = (median(times) / count * 1e6 for times in zip(*rows, strict=True))
+        row(f"forwards of {count}, per row", mine, select, "(b) the same columns", "us", 2.0)
+        limit(
+            "facts of one forward", 1000 * min(timed(lambda: facts(store, "r", count // 2)) for _ in range(5)), "ms", 1
+        )
+        store.close()
+        opening = [timed(lambda: Store(path / "store").close()) for _ in range(3)]
+        limit(f"opening a store of {count}", 1000 * min(opening), "ms", 50)
+        db.close()
+        peak(path / "store")
+
+
+def unpacked(path: Path) -> list[tuple[int, float]]:
+    env = lmdb.open(str(path / "lmdb"), map_size=4 << 30, readonly=True)
+    with env.begin(buffers=True) as txn:
+        points = [
+            (int.from_bytes(key, "big"), float(msgpack.unpackb(value)[-1]["value"])) for key, value in txn.cursor()
+        ]
+    env.close()
+    return points
+
+
+def peak(place: Path) -> None:
+    code = (
+        "import resource, sys; from somatize.record import curve\n"
+        f"points = curve({str(place)!r}, 'r'); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    limit("peak memory of a process that reads that curve", int(out) / 1024, "MB", 300)
+
+
+def many_runs() -> None:
+    with Place() as path:
+        store = Store(path / "store")
+        for run in range(1000):
+            with Recorder(store, run=f"run {run}") as recorder:
+                sink = recorder.opens(None)
+                sink.tell(FACTS[-1])
+                sink.closed()
+        limit("runs, of 1000", 1000 * min(timed(lambda: runs(store)) for _ in range(5)), "ms", 5)
+        store.close()
+
+
+def readers_beside(count: int) -> None:
+    def rate(readers: int) -> float:
+        with Place() as path:
+            Store(path / "store").close()
+            started = [subprocess.Popen([sys.executable, "-c", _POLL, str(path / "store")]) for _ in range(readers)]
+            time.sleep(1.0 if readers else 0.0)
+            spent = timed(lambda: loop_ours(path, count))
+            for one in started:
+                one.kill()
+                one.wait()
+            return spent / count * 1e6
+
+    alone, beside = median(rate(0) for _ in range(3)), median(rate(8) for _ in range(3))
+    row("recording beside 8 readers polling every 100 ms", beside, alone, "recording alone", "us", 1.2)
+
+
+_POLL = """
+import sys, time
+from somatize.record import runs, forwards
+while True:
+    if runs(sys.argv[1]):
+        forwards(sys.argv[1], "r", last=20)
+    time.sleep(0.1)
+"""
+
+
+def memory(count: int) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Place() as path:
+        ours(path, count)
+    limit("memory a recorder adds", (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, "MB", 64)
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    assert threading.active_count() == 1
+    memory(count)
+    recording(count)
+    reading(count)
+    if count < 1_000_000:
+        reading(count * 10)
+    many_runs()
+    readers_beside(count)
+
+
+if __name__ == "__main__":
+    main()
