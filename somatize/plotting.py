@@ -5,6 +5,7 @@ A figure is made elsewhere, as data: traces and a layout, plain dicts. Here it b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,7 +47,10 @@ def installed() -> bool:
     """Whether plotly is there, without importing it."""
     from importlib.util import find_spec
 
-    return find_spec("plotly") is not None
+    try:
+        return find_spec("plotly") is not None
+    except (ImportError, ValueError):  # something stands in its place
+        return False
 
 
 def html(shown: go.Figure, *, alone: bool) -> str:
@@ -57,8 +61,8 @@ def html(shown: go.Figure, *, alone: bool) -> str:
 
 
 def bundle(shown: go.Figure) -> dict[str, Any]:
-    """What a notebook shows of a figure, by media type."""
-    return dict(shown._repr_mimebundle_(None, None))
+    """What a notebook shows of a figure, by media type: as plotly's renderer has it, and always plotly's own type."""
+    return {"application/vnd.plotly.v1+json": json.loads(shown.to_json()), **shown._repr_mimebundle_(None, None)}
 
 
 def script() -> str:
