@@ -4,8 +4,9 @@ Each function and class that is reached is a *unit* with a digest of its own, wh
 name of that, so that circles need no care and an edit shows in the unit that was edited. What is a value
 (a global, a captured variable, a class attribute) stands beside the units, by name.
 
-Followed are the functions and classes of the modules where the node's own code lies, and those that no module has
-under their name: lambdas, closures, what was typed in a cell. All else of other modules counts by its qualified name.
+Followed are the functions and classes of the modules where the node's own code lies; those that no module has under
+their name: lambdas, closures, what was typed in a cell; and those that were handed over, as an argument, an attribute
+or a captured variable, unless they are of an installed library. All else of other modules counts by its qualified name.
 """
 
 from __future__ import annotations
@@ -32,12 +33,6 @@ Said = list[str]
 """A value as the parts of a name have it: its digest as hex, and as it is shown, or an empty text."""
 
 _OF_MODULE = {"__name__", "__file__", "__doc__", "__spec__", "__loader__", "__package__", "__builtins__", "__path__"}
-_NOT_OF_CLASS = {
-    *("__doc__", "__module__", "__qualname__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__"),
-    *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__abstractmethods__"),
-    *("_abc_impl", "__parameters__", "__orig_bases__", "__slots__", "__unkeyed__", "__type_params__"),
-    *("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__protocol_attrs__", "_is_protocol"),
-}
 
 
 class Code(NamedTuple):
@@ -54,8 +49,8 @@ class Code(NamedTuple):
 class Reach:
     """Follows code and gathers what it is made of."""
 
-    def __init__(self, ignoring: Iterable[str] = (), *, code: bool = True) -> None:
-        self.resolver = Resolver(self._named, code=code)
+    def __init__(self, ignoring: Iterable[str] = ()) -> None:
+        self.resolver = Resolver(self._named)
         self.watches = Watches()
         self._ignoring = frozenset(ignoring)
         self._homes: set[str] = set()
@@ -64,6 +59,7 @@ class Reach:
         self._globals: dict[str, Said] = {}
         self._captured: dict[str, Said] = {}
         self._keys: dict[int, str] = {}
+        self._handed = True  # whether what is looked at was handed over, and not referred to by its name
         self._taken: dict[str, Any] = {}
         self._todo: deque[tuple[str, Any]] = deque()
 
@@ -81,13 +77,14 @@ class Reach:
 
     def code(self) -> Code:
         """All that was reached, once it has been gone through."""
+        self.resolver.code = True
         while self._todo:
             key, thing = self._todo.popleft()
             self._here = _modules(thing)
             self.resolver.library = is_library(_home(thing))
             unit = self._class(key, thing) if isinstance(thing, type) else self._function(key, thing)
             self._units[key] = unit.hex()
-        self._here, self.resolver.library = set(), False
+        self._here, self.resolver.library, self.resolver.code = set(), False, False
         said = [_plain(part) for part in (self._units, self._globals, self._captured)]
         return Code(worded("code", *said), self._units, self._globals, self._captured, self.watches)
 
@@ -100,7 +97,9 @@ class Reach:
         if isinstance(value, type) and not value.__flags__ & _HEAP_TYPE:
             return False
         modules = _modules(value)
-        return bool(modules & self._homes or modules & self._here or "__main__" in modules) or not is_importable(value)
+        if modules & self._homes or modules & self._here or "__main__" in modules:
+            return True
+        return (self._handed and not any(map(is_library, modules))) or not is_importable(value)
 
     def _key(self, value: Any) -> str:
         key = self._keys.get(id(value))
@@ -152,6 +151,7 @@ class Reach:
         if value is MISSING or is_apart(value):
             return None
         self.resolver.stopping = not self.resolver.library
+        self._handed = False
         try:
             digest = self.value(value, f"the global `{name}` of {module}")
         except Unnameable as stopped:
@@ -160,6 +160,7 @@ class Reach:
             ) from None
         finally:
             self.resolver.stopping = False
+            self._handed = True
         if _is_code(value):
             return digest
         self._globals[f"{module}:{name}"] = [digest.hex(), shown(value)]
@@ -168,16 +169,24 @@ class Reach:
     # Classes
 
     def _class(self, key: str, cls: type) -> bytes:
+        self._handed = False
+        try:
+            return self._class_digest(key, cls)
+        finally:
+            self._handed = True
+
+    def _class_digest(self, key: str, cls: type) -> bytes:
         self.watches.members(cls)
         words = [self.value([*cls.__bases__, type(cls)], f"the bases of {key}")]
-        left_out = _NOT_OF_CLASS | unkeyed_names(cls)
+        left_out = unkeyed_names(cls)
         if issubclass(cls, enum.Enum):
             words.append(
                 self.value({name: one._value_ for name, one in cls.__members__.items()}, f"the members of {key}")
             )
             members = {name: value for name, value in vars(cls).items() if _is_own_function(value, cls)}
         else:
-            members = {name: value for name, value in vars(cls).items() if name not in left_out}
+            shown = {name: value for name, value in vars(cls).items() if name not in left_out}
+            members = {name: value for name, value in shown.items() if _counts(name, value)}
         return worded("class", *words, [[name, self._member(key, name, members[name])] for name in sorted(members)])
 
     def _member(self, key: str, name: str, value: Any) -> bytes | None:
@@ -229,6 +238,13 @@ def _is_code(value: Any) -> bool:
 
 
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType)
+
+
+def _counts(name: str, value: Any) -> bool:
+    """Whether a member of a class says what it does: of the dunder names, which Python fills too, only code does."""
+    if name in ("__dict__", "__weakref__", "_abc_impl") or isinstance(value, types.MemberDescriptorType):
+        return False
+    return not (name.startswith("__") and name.endswith("__")) or callable(value) or hasattr(value, "__get__")
 
 
 def _is_own_function(value: Any, cls: type) -> bool:

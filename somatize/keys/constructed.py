@@ -52,7 +52,7 @@ def record(node: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return  # its constructor says so itself; or it is being put together again, and has them already
     bound.apply_defaults()
     (_, *given) = bound.arguments.items()
-    keep(node, {name: noted(value, name) for name, value in _flat(given, bound.signature)})
+    keep(node, {name: noted(value, f"`{name}`") for name, value in _flat(given, bound.signature)})
 
 
 def keep(node: Any, arguments: dict[str, Argument]) -> None:

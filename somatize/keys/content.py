@@ -9,6 +9,8 @@ that equal values always go the same way.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -16,17 +18,21 @@ from typing import Any
 from somatize.errors import Unnameable
 
 from .expansion import Resolve
-from .hashing import LONG, PLACE, SCALARS, TEXTS, Ext, absorb, hasher, packer, shortened
+from .hashing import LONG, SCALARS, TEXTS, absorb, hasher, packer, shortened
 from .tree import tree_digest
 
 DEEPEST = 1000
 LARGEST = 1 << 22
 """How deep a value may be and of how many parts, to go by levels; the size also bounds what circles and sharing do."""
 
+MANY = 256
+"""From so many records of one form on they are gone through by column."""
+
 _NUMBERS = frozenset(SCALARS - TEXTS)
-_MARKS: dict[type, Any] = {list: Ext(PLACE, b"l"), tuple: Ext(PLACE, b"t"), dict: Ext(PLACE, b"d")}
-_OTHER = Ext(PLACE, b"o")
-_SORTED = ({str}, {int}, {bytes})  # keys that sort among themselves, and are equal only if they are the same
+# What stands for a container among the words of a level, where no word is a list or a dict otherwise.
+_MARKS: dict[type, Any] = {list: [], tuple: [0], dict: {}}
+_OTHER = [1]
+_SORTED = {str, int, bytes}  # keys that sort among themselves, and are equal only if they are the same
 
 
 def _resolve_nothing(_value: Any, _last: bool) -> None:
@@ -57,115 +63,138 @@ class _Beyond(Exception):
 def _by_levels(value: Any, resolve: Resolve) -> bytes | None:
     levels = _Levels(resolve)
     level: list[Any] = [value]
+    depth = 0
     try:
-        for _ in range(DEEPEST):
-            level = levels.descend(level)
-            if not level:
+        while True:
+            levels.descend(level, depth + 1)
+            if not levels.ahead:
                 return levels.state.digest()
+            level, depth = levels.ahead.popleft()
     except _Beyond:
         return None
-    return None
 
 
 class _Levels:
     """Hashes a value level by level: the words of one, then how its containers are filled, which is the next one.
 
-    What is hashed of a level says how the next is cut up, so that no two values say the same.
+    Many records of one form are gone on with by column, as what lies in a column is mostly of one type. What is
+    hashed of a level says how what comes below it is cut up, so that no two values say the same.
     """
 
     def __init__(self, resolve: Resolve) -> None:
         self.state = hasher(b"levels")
+        self.ahead: deque[tuple[list[Any], int]] = deque()
         self._resolve = resolve
         self._pack = packer()
         self._room = LARGEST
 
-    def descend(self, level: list[Any]) -> list[Any]:
+    def descend(self, level: Sequence[Any], depth: int) -> None:
+        """Say one level, and put what lies below it `ahead`."""
         kinds = set(map(type, level))
         if kinds <= SCALARS:
-            self._say(level if kinds <= _NUMBERS else shortened(level))
-            return []
-        if len(kinds) == 1:
-            self.state.update(b"all")
-            self._say([_MARKS.get(type(level[0]), _OTHER)])
-        else:
-            words = [item if type(item) in SCALARS else _MARKS.get(type(item), _OTHER) for item in level]
-            self._say(words if not kinds & TEXTS else shortened(words))
+            self._say(level if kinds <= _NUMBERS else shortened(level, kinds))
+            return
+        if depth > DEEPEST:
+            raise _Beyond
+        self._say_kinds(level, kinds)
         below: list[Any] = []
         for cls in (list, tuple, dict):
             if cls in kinds:
                 items = level if len(kinds) == 1 else [item for item in level if type(item) is cls]
-                below = self._joined(below, self._dicts(items) if cls is dict else self._rows(items))
+                columns = self._dicts(items) if cls is dict else self._rows(items)
+                if len(columns) == 1:
+                    below = below + columns[0] if below else columns[0]
+                else:
+                    self.ahead.extend([(column, depth) for column in columns])
         if not kinds <= _PLAIN:
-            self._others([item for item in level if type(item) not in _PLAIN])
-        return below
+            for item in level:
+                if type(item) not in _PLAIN:
+                    self.state.update(tree_digest(item, "", self._resolve))
+        if below:
+            self.ahead.append((below, depth))
 
-    def _say(self, words: list[Any]) -> None:
+    def _say_kinds(self, level: Sequence[Any], kinds: set[type]) -> None:
+        if len(kinds) == 1:
+            self.state.update(b"all")
+            self._say([_MARKS.get(type(level[0]), _OTHER)])
+            return
+        if kinds <= _PLAIN:
+            words = [_MARKS.get(type(item), item) for item in level]
+        else:
+            words = [item if type(item) in SCALARS else _MARKS.get(type(item), _OTHER) for item in level]
+        self._say(shortened(words, kinds) if kinds & TEXTS else words)
+
+    def _say(self, words: Sequence[Any]) -> None:
         absorb(self.state.update, self._pack, words)
 
-    def _joined(self, below: list[Any], more: list[Any]) -> list[Any]:
-        return below + more if below else more
-
-    def _rows(self, rows: list[Any]) -> list[Any]:
-        self._say(self._counted(rows))
+    def _rows(self, rows: Sequence[Any]) -> list[list[Any]]:
+        counts = list(map(len, rows))
         if len(rows) == 1:
-            return list(rows[0]) if type(rows[0]) is tuple else rows[0]
-        return list(chain.from_iterable(rows))
+            self._spend(1)
+            self._say(counts)
+            return [list(rows[0]) if type(rows[0]) is tuple else rows[0]]
+        self._spend(len(rows) + sum(counts))
+        if len(rows) >= MANY and len(set(counts)) == 1:
+            self._say([counts[0], False])
+            return [list(column) for column in zip(*rows, strict=True)]
+        self._say(counts)
+        return [list(chain.from_iterable(rows))]
 
-    def _counted(self, containers: list[Any]) -> list[int]:
-        counts = list(map(len, containers))
-        if len(counts) > 1:
-            self._room -= sum(counts)
-        self._room -= len(counts)
+    def _spend(self, parts: int) -> None:
+        self._room -= parts
         if self._room < 0:
             raise _Beyond
-        return counts
 
-    def _dicts(self, dicts: list[Any]) -> list[Any]:
-        self._counted(dicts)
-        if set(map(type, chain.from_iterable(dicts))) <= {str}:
-            self.state.update(b"texts")
-            return self._records(dicts)
+    def _dicts(self, dicts: Sequence[Any]) -> list[list[Any]]:
+        self._spend(len(dicts) + sum(map(len, dicts)))
+        kinds = set(map(type, chain.from_iterable(dicts)))
+        if len(kinds) < 2 and kinds <= _SORTED:
+            self._say([cls.__name__ for cls in kinds])
+            return [self._record(dicts[0])] if len(dicts) == 1 else self._records(dicts)
         self.state.update(b"each")
         below: list[Any] = []
         for one in dicts:
-            if set(map(type, one)) in _SORTED:
-                keys = sorted(one)
-                self._say([len(keys), False])
-                self._say(shortened(keys))
-                below.extend([one[key] for key in keys])
+            kinds = set(map(type, one))
+            if len(kinds) < 2 and kinds <= _SORTED:
+                self._say([cls.__name__ for cls in kinds])
+                below += self._record(one)
             else:
                 self._say([len(one), tree_digest(one, "", self._resolve)])
-        return below
+        return [below]
 
-    def _records(self, dicts: list[Any]) -> list[Any]:
-        """Dicts whose keys are texts: the sorted keys of each kind of record once, then which each is."""
-        if len(dicts) == 1:
+    def _record(self, one: dict[Any, Any]) -> list[Any]:
+        keys = sorted(one)
+        self._say([len(keys)])
+        self._say(shortened(keys))
+        return [one[key] for key in keys]
+
+    def _records(self, dicts: Sequence[Any]) -> list[list[Any]]:
+        """Dicts whose keys sort among themselves: the sorted keys of each kind of record once, then which each is."""
+        if len(set(map(len, dicts))) == 1:  # then they are alike if each has the keys of the first
             keys = sorted(dicts[0])
-            self._say([1, len(keys)])
-            self._say(shortened(keys))
-            return [dicts[0][key] for key in keys]
+            try:
+                columns = [list(map(itemgetter(key), dicts)) for key in keys]
+            except KeyError:
+                pass
+            else:
+                self._say([1, len(keys), len(dicts) >= MANY])
+                self._say(shortened(keys))
+                return columns if len(dicts) >= MANY else [list(chain.from_iterable(columns))]
         forms = list(map(tuple, dicts))
         ordered = {form: tuple(sorted(form)) for form in set(forms)}
-        kinds: dict[tuple[str, ...], int] = {}
+        kinds: dict[tuple[Any, ...], int] = {}
         numbers = [kinds.setdefault(ordered[form], len(kinds)) for form in forms]
         self._say([len(kinds), *map(len, kinds)])
         self._say(shortened(list(chain.from_iterable(kinds))))
         self._say(numbers)
         fetch = list(map(_getter, kinds))
-        return list(chain.from_iterable([fetch[number](one) for number, one in zip(numbers, dicts, strict=True)]))
-
-    def _others(self, items: list[Any]) -> None:
-        for item in items:
-            self.state.update(tree_digest(item, "", self._resolve))
+        return [list(chain.from_iterable([fetch[number](one) for number, one in zip(numbers, dicts, strict=True)]))]
 
 
 _PLAIN = SCALARS | set(_MARKS)
 
 
-def _getter(keys: tuple[str, ...]) -> Any:
+def _getter(keys: Sequence[Any]) -> Any:
     if len(keys) > 1:
         return itemgetter(*keys)
     return lambda one: [one[key] for key in keys]
-
-
-__all__ = ["content"]

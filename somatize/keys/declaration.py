@@ -31,7 +31,7 @@ def declared(thing: Any) -> Declared:
     given: dict[str, Argument] = {}
     while isinstance(thing, functools.partial):
         named: dict[str, Any] = {f"{number}": value for number, value in enumerate(thing.args)} | thing.keywords
-        given = {name: noted(value, f"the argument `{name}`") for name, value in named.items()} | given
+        given = {name: noted(value, f"`{name}`") for name, value in named.items()} | given
         thing = thing.func
     roots: list[Any] = []
     if isinstance(thing, types.MethodType):
@@ -71,7 +71,7 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     reach = Reach(ignoring)
     reach.resolver.state = with_state
     reach.watches.attributes(found.holder, dict(found.attributes))
-    arguments = {name: _argument(reach, name, value) for name, value in found.arguments.items()}
+    arguments = {name: _argument(reach, value) for name, value in found.arguments.items()}
     attributes = {name: _attribute(reach, name, value) for name, value in found.attributes.items()}
     whole = None
     if tensors.is_module(found.holder):
@@ -82,10 +82,10 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     return Named(arguments, attributes, whole, code, worded("declared", len(arguments), said, whole, code.digest))
 
 
-def _argument(reach: Reach, name: str, value: Argument) -> Said:
+def _argument(reach: Reach, value: Argument) -> Said:
     if value.digest is not None:
         return [value.digest.hex(), value.shown]
-    return [reach.value(value, f"the argument `{name}`").hex(), value.shown]
+    return [reach.value(value, "the argument").hex(), value.shown]
 
 
 def _attribute(reach: Reach, name: str, value: Any) -> Said:

@@ -25,7 +25,7 @@ BATCH = 8192
 """How many words are packed at once: a long list is never packed as a whole."""
 
 # The codes of the ext objects that stand for what msgpack has no word for; `codecs.script` has the ones below 16.
-CHILD, TEXT, BYTES, PLACE = range(32, 36)
+CHILD, TEXT, BYTES = range(32, 35)
 
 hasher = hashlib.sha256
 Pack = Callable[[Any], bytes]
@@ -58,10 +58,11 @@ def absorb(update: Callable[[bytes], None], pack: Pack, words: Sequence[Any]) ->
         update(pack(words[start : start + BATCH]))
 
 
-def shortened(words: list[Any]) -> list[Any]:
+def shortened(words: Sequence[Any], kinds: set[type] | None = None) -> Sequence[Any]:
     """The words with each long text among them replaced by its digest."""
-    sizes = [len(word) for word in words if type(word) in TEXTS]
-    if max(sizes, default=0) <= LONG:
+    kinds = kinds or set(map(type, words))
+    texts = words if kinds <= TEXTS else [word for word in words if type(word) in TEXTS]
+    if max(map(len, texts), default=0) <= LONG:
         return words
     return [long_text(word) if type(word) in TEXTS and len(word) > LONG else word for word in words]
 
@@ -77,7 +78,6 @@ __all__ = [
     "BYTES",
     "CHILD",
     "LONG",
-    "PLACE",
     "SCALARS",
     "SIZE",
     "TEXT",

@@ -60,7 +60,7 @@ class Name:
 
 def given(value: Any, kind: str = "input") -> Name:
     """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`."""
-    reach = Reach(code=False)
+    reach = Reach()
     digest = content(value, kind, reach.resolver)
     code = reach.code()
     if code.units:

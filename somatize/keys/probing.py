@@ -30,7 +30,7 @@ class Probe:
 
     def __call__(self, value: Any, last: bool) -> Expansion | None:
         node = hasattr(type(value), "__somatize_node__")
-        named = isinstance(getattr(value, "__qualname__", None), str)
+        named = callable(value) and isinstance(getattr(value, "__qualname__", None), str)
         if last or not (node or named or isinstance(value, _KINDS) or tensors.is_module(value)):
             return None
         self.met = True

@@ -33,9 +33,9 @@ class Resolver:
     attributes. Where the `state` is called something by the user, torch's modules count without theirs.
     """
 
-    def __init__(self, named: Named, *, code: bool = False) -> None:
+    def __init__(self, named: Named) -> None:
         self._named = named
-        self.code = code
+        self.code = False
         self.stopping = False
         self.library = False
         self.state = True

@@ -180,5 +180,5 @@ def _identity(value: Any) -> Expansion:
 
 
 # What had no name was refused when the name was made; here it is looked at for a change.
-_BY_IDENTITY = Resolver(_identity, code=True)
-_BY_IDENTITY.library = True
+_BY_IDENTITY = Resolver(_identity)
+_BY_IDENTITY.code = _BY_IDENTITY.library = True

@@ -27,10 +27,14 @@ def test_the_order_in_memory_and_slices_do_not_count():
 
 
 APART = [
-    *(np.zeros(3), np.zeros(3, "f4"), np.zeros((3, 1)), np.zeros((1, 3)), np.zeros(3, ">f8"), -np.zeros(3), np.zeros(3, int)),
-    *(np.zeros(()), np.float64(0), 0.0, np.float32(0), np.int64(0), np.bool_(False), False, np.zeros(0), np.zeros((0, 3))),
-    *(np.array(["a"]), np.array(["a"], "U2"), np.array([b"a"]), np.str_("a"), np.str_("a\0"), np.bytes_(b"a"), np.bytes_(b"a\0")),
-    *(np.array(["2024-01-01"], "M8[D]"), np.array(["2024-01-01"], "M8[s]"), np.array([1], "m8[s]"), np.array(["NaT"], "M8[s]")),
+    *(np.zeros(3), np.zeros(3, "f4"), np.zeros((3, 1)), np.zeros((1, 3)), np.zeros(3, ">f8")),
+    *(-np.zeros(3), np.zeros(3, int)),
+    *(np.zeros(()), np.float64(0), 0.0, np.float32(0), np.int64(0), np.bool_(False), False),
+    *(np.zeros(0), np.zeros((0, 3))),
+    *(np.array(["a"]), np.array(["a"], "U2"), np.array([b"a"]), np.str_("a"), np.str_("a\0")),
+    *(np.bytes_(b"a"), np.bytes_(b"a\0")),
+    *(np.array(["2024-01-01"], "M8[D]"), np.array(["2024-01-01"], "M8[s]")),
+    *(np.array([1], "m8[s]"), np.array(["NaT"], "M8[s]")),
     *(np.array([(1, 2)], "i4,i8"), np.array([(1, 2)], "i8,i4"), np.array([(1, 2)], [("a", "i4"), ("b", "i8")])),
     *(np.array([1, "a", None], object), np.array([1, "a", 0], object), np.array([True, "a", None], object)),
     *(np.zeros(3, np.longdouble), np.zeros(3, np.clongdouble), np.longdouble(0), np.zeros(3, "c8"), np.zeros(3, "f2")),
@@ -107,5 +111,6 @@ def test_a_changed_element_is_noticed_in_any_order(data):
 
 
 def test_numpy_is_not_imported_for_what_is_none_of_it():
-    code = "import sys; from somatize.keys import given; given([1, {'a': (2,)}, {3}]); assert not {'numpy', 'torch'} & set(sys.modules)"
+    code = "import sys; from somatize.keys import given; given([1, {'a': (2,)}, {3}]); "
+    code += "assert not {'numpy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

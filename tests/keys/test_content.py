@@ -89,7 +89,8 @@ def slotted(x, extra):
 APART = [
     *(None, True, False, 1, 0, 1.0, 0.0, -0.0, 1j, -1, 2**63, 2**64, -(2**64), 10**40, 2**53 + 1, float(2**53 + 1)),
     *(math.nan, with_nan(0x7FF8000000000001), math.inf, -math.inf, 5e-324),
-    *("", "1", "a", "é", "e\u0301", "\ud83d\ude00", "\U0001f600", b"", b"a", bytearray(b"a"), "\x00", "a" * 2000, "a" * 2001),
+    *("", "1", "a", "é", "e\u0301", "\ud83d\ude00", "\U0001f600", b"", b"a", bytearray(b"a"), "\x00"),
+    *("a" * 2000, "a" * 2001),
     *(b"a" * 2000, bytearray(b"a" * 2000), [b"a" * 2000], ["a" * 2000], ("a" * 2000,)),
     *([], (), {}, set(), frozenset(), [[]], [()], ([],), [[], []], [[[]]], [None], [0], [False], [0.0], [""]),
     *([1, 2], [2, 1], (1, 2), [[1], 2], [1, [2]], [[1, 2]], [[1], [2]], [[1, 2], []], [[], [1, 2]], [(1, 2), []]),
@@ -100,7 +101,8 @@ APART = [
     *([{"a": [1], "b": 2}], [{"a": 1, "b": [2]}], [["a", 1]], [{"a": 1}, ["a", 1]], [["a", 1], {"a": 1}]),
     *(range(3), range(0, 6, 2), slice(3), slice(0, 3), ..., NotImplemented),
     *(decimal.Decimal(1), decimal.Decimal("1.0"), fractions.Fraction(1), uuid.UUID(int=1)),
-    *(dt.date(2024, 1, 1), dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.time(1), dt.timedelta(1)),
+    *(dt.date(2024, 1, 1), dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+    *(dt.time(1), dt.timedelta(1)),
     *(dt.datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC")), dt.datetime(2024, 1, 1, fold=1)),
     *(pathlib.Path("a"), pathlib.PurePosixPath("a"), pathlib.PureWindowsPath("a"), pathlib.Path("a/b")),
     *(Colour.RED, Colour.BLUE, Number.ONE, Flags.A, Flags.A | Flags.B, MyInt(1), MyStr("a"), MyList([1, 2]), MyList()),
@@ -203,7 +205,7 @@ REFUSED = [
     (lambda: {"a": {object()}}, r"input\['a'\]\.pop\(\) is an object"),
     (lambda: collections.OrderedDict(a=object()), r"input\.values\(\)\[0\] is an object"),
     (loop, r"input\[1\]\['a'\] holds itself, and a circle has no end"),
-    (lambda: open("/dev/null"), r"input is a _io.TextIOWrapper"),
+    (pathlib.Path("/dev/null").open, r"input is a _io.TextIOWrapper"),
     (lambda: collections.defaultdict(lambda: 1), r"input\.default_factory is a function"),
 ]  # fmt: skip
 
@@ -350,9 +352,9 @@ def test_one_changed_leaf_is_noticed(value, data):
 
 
 def test_the_digests_stay_what_they_are():
-    """What was kept under a name yesterday is found today: a change here is a change of format, to be made knowingly."""
+    """What was kept yesterday is found today: a change here is one of format, to be made knowingly."""
     pinned = content([1, {"a": 2.5, "b": ("x", None)}, {3: b"y"}, {1, 2}, dt.date(2024, 1, 1)]).hex()
     assert pinned == PINNED
 
 
-PINNED = "?"
+PINNED = "6d8df385406a0c44b24046d24f11a5f42beafac2136239a3ebafca1a5c0dd235"
