@@ -87,4 +87,5 @@ def quoted(words: str) -> str:
 
 def _entities(words: str) -> str:
     text = _PLAIN.sub(lambda found: f"#{ord(found.group())};", words)
-    return re.sub(r"(?<!\w)_|_(?!\w)", "#95;", re.sub(r"__", "#95;#95;", text))
+    text = text.replace(":fa-", "#58;fa-")  # an icon
+    return re.sub(r"(?<!\w)_|_(?!\w)", "#95;", text.replace("__", "#95;#95;"))

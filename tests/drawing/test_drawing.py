@@ -216,6 +216,7 @@ def test_mermaid():
         ("snake_case", "snake_case"),
         ("%%comment", "#37;#37;comment"),
         ("ナイス", "ナイス"),
+        ("fa:fa-car", "fa#58;fa-car"),
     ],
 )
 def test_mermaid_labels_are_text(name, label):
