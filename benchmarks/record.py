@@ -81,41 +81,49 @@ def timed(work: Callable[[], Any]) -> float:
 # -- recording: the facts alone, as each would store them
 
 
-def raw(path: Path, count: int) -> None:
+def raw(path: Path, count: int) -> float:
     fd = os.open(path / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    began = time.perf_counter()
     for step in range(count):
         told: list[dict[str, str]] = []
+        tell = told.append
         for fact in FACTS:
-            told.append(fact)
+            tell(fact)
         os.write(fd, msgpack.packb(told))
         os.write(fd, msgpack.packb({"fact": "loss", "value": repr(loss(step))}))
     os.close(fd)
+    return time.perf_counter() - began
 
 
-def sqlite(path: Path, count: int) -> None:
+def sqlite(path: Path, count: int) -> float:
     db = sqlite3.connect(path / "db")
     db.execute("pragma journal_mode=wal")
     db.execute("pragma synchronous=normal")
     db.execute("create table r (n integer primary key, state text, nodes integer, took integer, value real, body blob)")
+    began = time.perf_counter()
     for step in range(count):
         value = loss(step)
         body = msgpack.packb([*FACTS, {"fact": "loss", "value": repr(value)}])
         db.execute("insert into r values (?, 'ok', 3, 933, ?, ?)", (step, value, body))
         db.commit()
     db.close()
+    return time.perf_counter() - began
 
 
-def unsynced(path: Path, count: int) -> None:
+def unsynced(path: Path, count: int) -> float:
     env = lmdb.open(str(path / "lmdb"), map_size=4 << 30, sync=False)
+    began = time.perf_counter()
     for step in range(count):
         body = msgpack.packb([*FACTS, {"fact": "loss", "value": repr(loss(step))}])
         with env.begin(write=True) as txn:
             txn.put(step.to_bytes(8, "big"), body)
     env.close()
+    return time.perf_counter() - began
 
 
-def ours(path: Path, count: int) -> None:
+def ours(path: Path, count: int) -> float:
     recorder = Recorder(Store(path / "store"), run="r", summarising=["loss"])
+    began = time.perf_counter()
     for step in range(count):
         sink = recorder.opens(None)
         tell = sink.tell
@@ -124,31 +132,37 @@ def ours(path: Path, count: int) -> None:
         sink.closed()
         recorder({"fact": "loss", "value": loss(step)})
     recorder.close()
+    return time.perf_counter() - began
 
 
 # -- recording: the loop as a user sees it
 
 
-def loop_raw(path: Path, count: int) -> None:
+def loop_raw(path: Path, count: int) -> float:
     fd = os.open(path / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    began = time.perf_counter()
     for step in range(count):
         told: list[dict[str, str]] = []
         GRAPH.forward(1.0, watching=told.append)
         os.write(fd, msgpack.packb(told))
         os.write(fd, msgpack.packb({"fact": "loss", "value": repr(loss(step))}))
     os.close(fd)
+    return time.perf_counter() - began
 
 
-def loop_ours(path: Path, count: int) -> None:
-    with Recorder(Store(path / "store"), run="r", summarising=["loss"]) as recorder:
-        for step in range(count):
-            GRAPH.forward(1.0, watching=recorder)
-            recorder({"fact": "loss", "value": loss(step)})
+def loop_ours(path: Path, count: int) -> float:
+    recorder = Recorder(Store(path / "store"), run="r", summarising=["loss"])
+    began = time.perf_counter()
+    for step in range(count):
+        GRAPH.forward(1.0, watching=recorder)
+        recorder({"fact": "loss", "value": loss(step)})
+    recorder.close()
+    return time.perf_counter() - began
 
 
-def cost(work: Callable[[Path, int], None], count: int) -> float:
+def cost(work: Callable[[Path, int], float], count: int) -> float:
     with Place() as path:
-        return timed(lambda: work(path, count)) / count * 1e6
+        return work(path, count) / count * 1e6
 
 
 def compare(name: str, base: str, mine: Any, other: Any, count: int, most: float, rounds: int = 5) -> None:
@@ -260,7 +274,7 @@ def readers_beside(count: int) -> None:
             Store(path / "store").close()
             started = [subprocess.Popen([sys.executable, "-c", _POLL, str(path / "store")]) for _ in range(readers)]
             time.sleep(1.0 if readers else 0.0)
-            spent = timed(lambda: loop_ours(path, count))
+            spent = loop_ours(path, count)
             for one in started:
                 one.kill()
                 one.wait()

@@ -9,7 +9,7 @@ blocks no writer. One record that is damaged is named in a `RecordWarning` and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from somatize.errors import UnknownForward
@@ -59,7 +59,9 @@ def _run_rows(view: View) -> list[dict[str, Any]]:
     return [_run_row(info, RunLines(view, run).lines.values() if run in going_on else ()) for run, info in view.runs()]
 
 
-def _run_row(info: schema.RunInfo, lines: Iterable[Line]) -> dict[str, Any]:
+def _run_row(info: schema.RunInfo, lines: Collection[Line]) -> dict[str, Any]:
+    if not lines:
+        return _quiet_row(info)
     states = [line.state for line in lines]
     whens = [line.when for line in lines]
     highest = max([info.highest, *(line.forward for line in lines)])
@@ -74,6 +76,22 @@ def _run_row(info: schema.RunInfo, lines: Iterable[Line]) -> dict[str, Any]:
         "first": min(whens + [info.first] * bool(info.rows), default=0) / 1e6 or None,
         "last": max([*whens, info.last]) / 1e6 or None,
         "holes": highest + 1 - known,
+    }
+
+
+def _quiet_row(info: schema.RunInfo) -> dict[str, Any]:
+    """The row of a run of which all is committed: what a store has a thousand of."""
+    name, rows, broke, interrupted, lost, took, first, last, highest, _ = info
+    return {
+        "run": name,
+        "forwards": rows,
+        "broke": broke,
+        "interrupted": interrupted,
+        "lost": lost,
+        "took_us": took,
+        "first": first / 1e6 if rows else None,
+        "last": last / 1e6 if rows else None,
+        "holes": highest + 1 - rows,
     }
 
 
@@ -114,19 +132,23 @@ def _fields_of(lines: RunLines) -> list[str]:
 def _block_rows(lines: RunLines, block: Stored, fields: Sequence[str], first: int) -> list[dict[str, Any]]:
     chunk, rows = block.chunk, block.chunk.rows
     try:
-        columns = [chunk.integers(name) for name in ("state", "nodes", "took_us", "when")]
+        states, nodes, took, whens = (chunk.integers(name) for name in ("state", "nodes", "took_us", "when"))
         texts = [chunk.texts(name) if name in chunk else [None] * rows for name in fields]
     except BadValue as error:
         lines.damaged(block, error)
         return []
-    names = schema.STATES
-    made = [
-        {"forward": forward, "state": names[state], "nodes": nodes, "took_us": took if took >= 0 else None}
-        | dict(zip(fields, values, strict=True))
-        | {"when": when / 1e6}
-        for forward, state, nodes, took, when, *values in zip(block.forwards, *columns, *texts, strict=True)
-        if forward >= first
-    ]
+    keys = ("forward", "state", "nodes", "took_us", *fields, "when")
+    columns = (
+        block.forwards,
+        map(schema.STATES.__getitem__, states),
+        nodes,
+        took if min(took) >= 0 else [us if us >= 0 else None for us in took],
+        *texts,
+        [when / 1e6 for when in whens],
+    )
+    made = [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+    if block.forwards[0] < first:
+        made = [row for row in made if row["forward"] >= first]
     if lines.late:
         for row in made:
             row.update(lines.late.get(row["forward"], {}))

@@ -58,6 +58,8 @@ class Graphs:
         """Write it down, unless that was done; a graph that was changed since is another version."""
         # A graph has a new program after each change; it is made at its first forward.
         version = getattr(graph, "_program", None) or graph
+        if version is None:
+            return
         seen = self._seen.get(id(version))
         if seen is not None and seen() is version:
             return

@@ -142,11 +142,11 @@ class Committer:
             self._opened.told.discard("commit")
 
     def _store_batch(self, writer: Writer, batch: Batch) -> None:
-        if batch.end == writer.taken:
+        if batch.end == writer.taken and not writer.closing:
             return
         gathered = Gathered(writer.id, writer.fields)
         gathered.take_batch(batch)
-        self._store(writer, gathered, batch.end)
+        self._store(writer, gathered, batch.end, closed=writer.closing)
 
     def _read_back(self, writer: Writer, until: Position, patient: bool) -> None:
         """Commit a writer's journal as far as it has come now; what is appended meanwhile waits for the next time."""
@@ -160,9 +160,10 @@ class Committer:
             elif not writer.next_journal(generation):
                 return
 
-    def _store(self, writer: Writer, gathered: Gathered, taken: Position) -> None:
-        self._opened.records.write(lambda txn: take_in(txn, writer.run, gathered, taken, writer.about))
-        writer.taken = taken
+    def _store(self, writer: Writer, gathered: Gathered, taken: Position, *, closed: bool = False) -> None:
+        run, about = writer.run, writer.about
+        self._opened.records.write(lambda txn: take_in(txn, run, gathered, taken, about, closed=closed))
+        writer.taken, writer.closed_in_store = taken, closed
 
 
 def take_in(

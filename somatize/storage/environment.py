@@ -391,15 +391,16 @@ def _cause(error: Exception) -> tuple[int, str]:
     import errno
 
     text = str(error)
-    known = next((code for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS) if os.strerror(code) in text), errno.EIO)
+    codes = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+    known = next((code for code in codes if os.strerror(code) in text), errno.EIO)
     return known, text
 
 
 def create(path: Path) -> None:
-    """Make an empty LMDB file, complete on the disk when this returns."""
+    """Make an empty LMDB file. It is complete when this returns, and on the disk when it is synced."""
     import lmdb
 
-    env = lmdb.open(str(path), subdir=False, map_size=1 << 20, max_readers=_MOST_READERS)
+    env = lmdb.open(str(path), subdir=False, map_size=1 << 20, max_readers=_MOST_READERS, sync=False)
     # A first transaction, so that both meta pages and the format of the tree are there.
     with env.begin(write=True) as txn:
         txn.put(b"\x00", b"")

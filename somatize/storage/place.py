@@ -75,7 +75,8 @@ def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> No
     for name in (JOURNALS, FILES):
         (path / name).mkdir(exist_ok=True)
     for name in (f"{RECORDS}.lmdb", f"{VALUES}.lmdb", LOCKS, NUMBERS, _FORMAT_NAME):
-        sync(making / name)
+        if (making / name).stat().st_size:
+            sync(making / name)
         try:
             os.link(making / name, path / name)
         except FileExistsError:

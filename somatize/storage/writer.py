@@ -90,6 +90,9 @@ class Writer:
         self.closings = 0
         self.last_closed: Any = None
         self.retired = False
+        self.closing = False
+        """Whether nothing more can be said, so that the next commit is its last."""
+        self.closed_in_store = False
         self.taken: Position = (0, 0)
         self.batch = Batch(self.taken)
         self._backlog_bytes = 0
@@ -376,7 +379,7 @@ class Writer:
             self.drain()
             for pending in list(self.pending.values()):
                 self._left_open(pending)
-            self._closed = True
+            self._closed = self.closing = True
         problem: OSError | None = None
         try:
             self.committer.flush()
@@ -397,8 +400,9 @@ class Writer:
         """Say in the store that this writer is through, then take its journal away."""
         if not self.opened.is_there():
             return
-        gathered = Gathered(self.id, self.fields)
-        self.opened.records.write(lambda txn: take_in(txn, self.run, gathered, self.taken, self.about, closed=True))
+        if not self.closed_in_store:
+            gathered = Gathered(self.id, self.fields)
+            self.opened.records.write(lambda txn: take_in(txn, self.run, gathered, self.taken, self.about, closed=True))
         for generation in list(self._files):
             self._drop_file(generation)
 
