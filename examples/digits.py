@@ -14,7 +14,7 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from somatize import Graph, Node, Recorder, Store, node
-from somatize.record import curve, curve_costs, facts, forwards, nodes, runs
+from somatize.record import curve, curve_costs, facts, forwards, nodes, progress, runs, spent
 
 STEPS, BATCH = 300, 128
 IMAGES, LABELS = load_digits(return_X_y=True)
@@ -76,4 +76,9 @@ show(f"curve(store, run)[::50], for one {curve_costs(store, run)}", [{"forward":
 assert loss[-1][1] < loss[0][1] / 2, "the loss fell"
 for back, told in enumerate(reversed(watched), start=1):
     assert facts(store, run, -back)[: len(told)] == told, "what was recorded is what was watched"
+page = store.path.with_name(f"{store.path.name}.html")
+drawn = progress(store, run, of=["loss", "accuracy"]).to_html(full_html=False)
+drawn += spent(store, run).to_html(full_html=False, include_plotlyjs=False)
+page.write_text(f"<meta charset=utf-8><meta name=color-scheme content='light dark'>{drawn}", encoding="utf-8")
 print(f"{STEPS} forwards in {store.path}: the loss fell from {loss[0][1]:.2f} to {loss[-1][1]:.2f}.")
+print(f"Where it went, to be looked at: {page}")
