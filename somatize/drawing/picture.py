@@ -130,7 +130,7 @@ def _boxes(
         "marker": {
             "symbol": "square",
             "size": 0.1,  # the shape below is what is seen; this is for the legend
-            "color": themes.tint(fill, 0.35) if fill else "rgba(128,128,128,0.12)",
+            "color": themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.12)",
             "line": {"color": fill or look.faint, "width": 1},
         },
         "hovertext": [told(wiring, node, marks[node], things[node]) for node in nodes],
@@ -221,7 +221,7 @@ def _rects(
                 "y0": rect.top,
                 "x1": rect.right,
                 "y1": rect.bottom,
-                "fillcolor": themes.tint(fill, 0.3) if fill else "rgba(128,128,128,0.10)",
+                "fillcolor": themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.10)",
                 "line": {"color": fill or look.faint, "width": 1.2},
             }
         )

@@ -202,6 +202,7 @@ class _Progress:
             nticks=8,
             tickformat=",d",
             hoverformat=",d",
+            unifiedhovertitle={"text": "forward %{x:,d}"},
             title={"text": "forward", "font": {"size": themes.TEXT, "color": self.look.ink}, "standoff": 6},
             showspikes=False,
             showticklabels=bool(found),
