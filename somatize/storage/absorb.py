@@ -188,8 +188,15 @@ def _partial(txn: Writing, run: int, row: Row, gathered: Gathered, complete: lis
     sealed = txn.get(key)
     if row.started or sealed is not None:
         _open(txn, key, _opened_before(key, sealed, writer), row, fields, complete)
+        return
+    chunk = find_chunk(txn, run, row.forward, schema.unpack_run(*_run_of(txn, run)).span, writer)
+    if chunk is None:
+        # Its beginning was lost, to a power cut or a full disk and memory; what came after says that it was there.
+        said = [row.texts(fields).get(field) for field in fields]
+        state = row.state if row.ended else schema.LOST
+        complete.append([row.forward, state, row.nodes, row.took_us, row.when, said, b""])
     elif row.summary:
-        _patch(txn, run, writer, row.forward, row.texts(fields))
+        _patch(txn, chunk, row.forward, row.texts(fields))
 
 
 def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
@@ -233,13 +240,13 @@ def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None =
     return None
 
 
-def _patch(txn: Writing, run: int, writer: int, forward: int, said: dict[str, str]) -> None:
+def _run_of(txn: Writing, run: int) -> tuple[bytes, bytes]:
+    key = schema.run_key(run)
+    return key, bytes(txn.get(key) or b"")
+
+
+def _patch(txn: Writing, key: bytes, forward: int, said: dict[str, str]) -> None:
     """Put the columns of a stored row right, after facts that were said late."""
-    info_key = schema.run_key(run)
-    info = schema.unpack_run(info_key, txn.get(info_key) or b"")
-    key = find_chunk(txn, run, forward, info.span, writer)
-    if key is None:
-        return
     chunk = Chunk(bytes(txn.get(key) or b""))
     columns = {name: chunk.raw(name) for name in chunk.names}
     index = list(chunk.integers("forward")).index(forward)

@@ -55,9 +55,9 @@ def read_header(start: Buffer) -> tuple[dict[str, Any], int] | None:
 
 
 def is_journal(start: Buffer) -> bool:
-    """Whether a file that starts so is a journal, or the beginning of one."""
-    known = min(len(start), len(_MAGIC))
-    return bytes(start[:known]) == _MAGIC[:known] or not bytes(start).strip(b"\0")
+    """Whether a file that starts so is a journal, or one whose first page a power cut kept from the disk."""
+    known = bytes(start[: len(_MAGIC)])
+    return known == _MAGIC[: len(known)] or not known.strip(b"\0")
 
 
 def entry(kind: int, forward: int, when: int, said: tuple[int, int, int, bytes, bytes]) -> bytes:
