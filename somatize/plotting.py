@@ -29,12 +29,11 @@ def figure(data: Traces, layout: Mapping[str, Any]) -> go.Figure:
 def widget(data: Traces, layout: Mapping[str, Any]) -> go.FigureWidget:
     """A figure that a notebook redraws in place. Raises `ExtraMissing` without plotly, ipywidgets or anywidget."""
     graph_objects = _plotly()
-    try:
-        import anywidget
-        import ipywidgets
-    except ImportError as error:
-        raise ExtraMissing(f"a widget needs {error.name}, which is not installed: {PIP}") from error
-    del anywidget, ipywidgets
+    from importlib.util import find_spec
+
+    missing = [name for name in ("anywidget", "ipywidgets") if find_spec(name) is None]
+    if missing:
+        raise ExtraMissing(f"a widget needs {' and '.join(missing)}, which is not installed: {PIP}")
     return graph_objects.FigureWidget(data=list(data), layout=dict(layout))
 
 

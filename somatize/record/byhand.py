@@ -42,6 +42,8 @@ class ByHand(Generic[S]):
         # By reference: the one it belongs to must not be held by its own method.
         self._open = weakref.WeakMethod(open_sink)
         self._going_on: dict[tuple[int, int], S] = {}
+        self.used = False
+        """Whether anything was ever told by hand."""
 
     def going_on(self) -> S | None:
         """The forward that is told by hand here and has not ended."""
@@ -60,6 +62,7 @@ class ByHand(Generic[S]):
             open_sink = self._open()
             if open_sink is None:
                 return
+            self.used = True
             self._forget_the_dead()
             sink = self._going_on[key] = open_sink()
             sink.token = weakref.ref(token) if token is not None else None

@@ -89,9 +89,11 @@ class Live:
         `of` names what is drawn, one or several, as `progress` takes it; `summarising` what the rows hold, as a
         `Recorder` takes it. Raises `FigureError`, TypeError and ValueError for what names nothing.
         """
-        self._title = None if title is None else str(title)
+        self._title = "live" if title is None else str(title)
+        self._shown = f"Live({'' if title is None else repr(self._title)})"
         self._tally = Tally(several("of", of), paths_of(summarising))
         self._wanted = self._tally.wanted
+        self._from_above = {kind: fields for kind, fields in self._wanted.items() if kind not in KINDS}
         self._lock = threading.Lock()
         self._going_on: dict[int, LiveSink] = {}
         self._closings = 0
@@ -119,31 +121,37 @@ class Live:
 
     def __call__(self, fact: Mapping[str, Any]) -> None:
         """Say a fact. Raises `FactError` for what has no kind."""
+        # Quick where it is called between two steps of a training loop: only what is drawn or summarised is looked at.
         kind = fact.get("fact") if type(fact) is dict else None
-        if not kind or kind in KINDS or not isinstance(kind, str):
-            fact = said(fact)
-            kind = fact["fact"]
-            if kind in KINDS:
-                self._by_hand.tell(fact)
-                return
-        # Only what is drawn or summarised is made text of: this is called between two steps of a training loop.
-        fields = self._wanted.get(kind)
-        sink = self._sink_here() if fields is not None else None
+        fields = self._from_above.get(kind) if type(kind) is str else None
+        if fields is None:
+            self._hear(fact)
+            return
+        sink = self._sink_here()
         if sink is None:
             return
-        for field, path in fields or ():
+        for field, path in fields:
             if field in fact:
                 value = fact[field]
                 sink.said[path] = value if type(value) is float else text(value, field)
         if sink.over:
             self.late(sink)
 
+    def _hear(self, fact: Mapping[str, Any]) -> None:
+        """Take a fact that is the engine's, or nobody's, or is none; which of them is seen by making it one."""
+        made = said(fact)
+        if made["fact"] in KINDS:
+            self._by_hand.tell(made)
+        elif made["fact"] in self._from_above:
+            self(made)
+
     def _sink_here(self) -> LiveSink | None:
-        going_on = self._by_hand.going_on()
-        if going_on is not None:
-            return going_on
+        if self._by_hand.used:
+            going_on = self._by_hand.going_on()
+            if going_on is not None:
+                return going_on
         sink: LiveSink | None = watching.sink_here(self)
-        by_hand = self._by_hand.closed_last()
+        by_hand = self._by_hand.closed_last() if self._by_hand.used else None
         if by_hand is not None and (sink is None or (sink.over and sink.order < by_hand.order)):
             sink = by_hand
         return sink if sink is not None else self._last_closed
@@ -177,9 +185,11 @@ class Live:
         self._stir()
 
     def _put(self, sink: LiveSink) -> None:
-        self._tally.nodes[sink.row] = sink.nodes
-        while sink.said:
-            self._tally.put(sink.row, *sink.said.popitem())
+        tally, row, told = self._tally, sink.row, sink.said
+        tally.nodes[row] = sink.nodes
+        while told:
+            path, value = told.popitem()
+            tally.put(row, path, value)
 
     def _number_old(self) -> None:
         """Forwards that have gone on for a while get their numbers before any that end after that."""
@@ -239,8 +249,7 @@ class Live:
         with self._lock:
             self._settle()
             words = standing(self._tally, going_on=any(sink.row >= 0 for sink in self._going_on.values()))
-        name = "" if self._title is None else repr(self._title)
-        return f"Live({name}): {words}{', closed' if self._closed else ''}"
+        return f"{self._shown}: {words}{', closed' if self._closed else ''}"
 
     # -- shown
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PERIOD = 0.1
 """Seconds from one redraw to the next, at least."""
-_SHARE = 0.04
+_SHARE = 0.025
 """The part of the time that drawing may take from the forwards."""
 _BYTES_PER_SECOND = 400_000
 """Well under what a notebook server passes on before it drops messages."""

@@ -13,6 +13,9 @@ DOORS = {
     "lmdb": {"storage/environment.py"},
     "torch": {"tensors.py"},
     "plotly": {"plotting.py"},
+    "IPython": {"cells.py"},
+    "ipywidgets": {"cells.py"},
+    "anywidget": {"cells.py"},
     "numpy": {"codecs/arrays.py"},
 }
 

@@ -1,0 +1,147 @@
+"""What a Live costs the forwards it watches, measured in a real kernel with the figure on display.
+
+- a fact, told by the engine or said by hand, between two redraws;
+- forwards of 1 ms, which keep Python busy all the time, with a Live that is being drawn and with none: blocks of both
+  by turns, the ratio of what they took in all;
+- what a million forwards take of memory, and how long their figure takes to make.
+
+    python benchmarks/live.py [forwards, 20000 if not said]
+"""
+
+from __future__ import annotations
+
+import sys
+
+from jupyter_client.manager import KernelManager
+
+SETUP = """
+import gc, os, statistics, time
+from time import perf_counter as clock
+from somatize import Graph, Live
+from somatize.record import live_view
+live_view.ANSWER = 1e6  # nobody looks here, and no picture is to be made in the middle of a measurement
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+"""
+
+FACTS = """
+nodes = 9
+graph = Graph()
+last = graph.node(lambda value: value)
+for _ in range(nodes - 1):
+    following = graph.node(lambda value: value)
+    graph.edge(last, following)
+    last = following
+
+class Nobody:
+    def opens(self, graph): return self
+    def tell(self, fact): pass
+    def closed(self): pass
+
+def per_forward(watcher, forwards=400):
+    began = clock()
+    for number in range(forwards):
+        graph.forward(number, watching=watcher)
+    return (clock() - began) / forwards * 1e6
+
+def per_said(live, forwards=2000):
+    began = clock()
+    for number in range(forwards):
+        live({"fact": "loss", "value": 1 / (number + 1)})
+    return (clock() - began) / forwards * 1e6
+
+live, nobody = Live(), Nobody()
+pairs = [(per_forward(live), per_forward(nobody), per_said(live)) for _ in range(60)]
+told = min(pair[0] for pair in pairs) - min(pair[1] for pair in pairs)
+print(f"a fact told by the engine {told / (nodes + 1):6.2f} us    (at most 3)")
+print(f"a fact said by hand       {min(pair[2] for pair in pairs):6.2f} us    (at most 3)")
+"""
+
+SHOWN = """
+def spin(rounds):
+    total = 0
+    for number in range(rounds):
+        total += number
+    return total
+
+def rounds_of(seconds):
+    rounds = 1000
+    while True:
+        began = clock()
+        spin(rounds)
+        if clock() - began > seconds:
+            return rounds
+        rounds = rounds * 5 // 4
+
+rounds = statistics.median(rounds_of(1e-3) for _ in range(9))
+graph = Graph.somatize(spin)
+live = Live()
+display(live)
+
+def block(watchers, forwards=250):
+    began = clock()
+    for number in range(forwards):
+        graph.forward(rounds, watching=watchers)
+        for watcher in watchers:
+            if watcher is live:
+                watcher({"fact": "loss", "value": 1 / (number + 1)})
+    return clock() - began
+
+sent = []
+push = live_view.View.draw
+def counting(view):
+    size = push(view)
+    if size: sent.append(size)
+    return size
+live_view.View.draw = counting
+plain, watched = [], []
+for _ in range(max(1, FORWARDS // 250)):
+    plain.append(block([lambda fact: None]))
+    watched.append(block([live]))
+each, ratio = sum(plain) / len(plain) / 250, sum(watched) / sum(plain)
+print(f"{len(live):,} forwards of {each * 1e3:.2f} ms    {ratio:6.3f} times as long    (at most 1.05)")
+print(f"redraws {len(sent)}, of {max(sent) / 1e3:.0f} kB at most, {sum(sent) / sum(watched) / 1e3:.0f} kB a second")
+"""
+
+MILLION = """
+gc.collect()
+before = resident()
+live = Live()
+for number in range(1_000_000):
+    sink = live.opens(None)
+    sink.tell({"fact": "ran", "node": "n", "began_us": "1", "took_us": "10"})
+    sink.tell({"fact": "finished", "took_us": "12"})
+    sink.closed()
+    live({"fact": "loss", "value": 1 / (number + 1)})
+gc.collect()
+print(f"a million forwards        {resident() - before:6.1f} MB    (at most 150)")
+began = clock()
+live.picture()
+print(f"their figure              {clock() - began:6.2f} s, {resident() - before:.1f} MB while and after it is made")
+"""
+
+
+def main(forwards: int) -> None:
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        for code in (SETUP, FACTS, SHOWN.replace("FORWARDS", str(forwards)), MILLION):
+            answer = client.execute_interactive(code, timeout=600, output_hook=shown)
+            assert answer["content"]["status"] == "ok", answer["content"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def shown(message: dict[str, object]) -> None:
+    if message["msg_type"] == "stream":
+        print(message["content"]["text"], end="", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000)
