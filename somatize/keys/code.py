@@ -71,6 +71,8 @@ class Reach:
 
     def value(self, value: Any, place: str) -> bytes:
         """The digest of a value; code in it is followed. Raises `Unnameable`."""
+        if value is None:
+            return _NONE
         found = content(value, place, self.resolver)
         self.watches.value(value)
         return found
@@ -85,8 +87,9 @@ class Reach:
             unit = self._class(key, thing) if isinstance(thing, type) else self._function(key, thing)
             self._units[key] = unit.hex()
         self._here, self.resolver.library, self.resolver.code = set(), False, False
-        said = [_plain(part) for part in (self._units, self._globals, self._captured)]
-        return Code(worded("code", *said), self._units, self._globals, self._captured, self.watches)
+        parts: tuple[Mapping[str, Any], ...] = (self._units, self._globals, self._captured)
+        digest = worded("code", *[_plain(part) for part in parts]) if any(parts) else NO_CODE
+        return Code(digest, self._units, self._globals, self._captured, self.watches)
 
     def _named(self, value: Any) -> Expansion:
         if self._follows(value):
@@ -122,14 +125,15 @@ class Reach:
         self.watches.function(function)
         code = read(function.__code__)
         refers = [[name, self._global(function.__globals__, name)] for name in code.names]
-        words = [
-            self.value(function.__defaults__, f"the defaults of {key}"),
-            self.value(function.__kwdefaults__, f"the defaults of {key}"),
-            self.value(function.__dict__.get("__wrapped__"), f"what {key} wraps"),
-        ]
+        words = [self._default(key, value) for value in function.__defaults__ or ()]
+        named = [[name, self._default(key, value)] for name, value in sorted((function.__kwdefaults__ or {}).items())]
+        wrapped = self.value(function.__dict__.get("__wrapped__"), f"what {key} wraps")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             refers.append([name, self._cell(key, name, cell)])
-        return worded("function", code.digest, *words, refers)
+        return worded("function", code.digest, words, named, wrapped, refers)
+
+    def _default(self, key: str, value: Any) -> bytes:
+        return self.value(value, f"a default of {key}")
 
     def _cell(self, key: str, name: str, cell: types.CellType) -> bytes | None:
         value = filling(cell)
@@ -177,12 +181,10 @@ class Reach:
 
     def _class_digest(self, key: str, cls: type) -> bytes:
         self.watches.members(cls)
-        words = [self.value([*cls.__bases__, type(cls)], f"the bases of {key}")]
+        words = [self.value((*cls.__bases__, type(cls)), f"the bases of {key}")]
         left_out = unkeyed_names(cls)
         if issubclass(cls, enum.Enum):
-            words.append(
-                self.value({name: one._value_ for name, one in cls.__members__.items()}, f"the members of {key}")
-            )
+            words.append(self.value(tuple(cls.__members__.items()), f"the members of {key}"))
             members = {name: value for name, value in vars(cls).items() if _is_own_function(value, cls)}
         else:
             shown = {name: value for name, value in vars(cls).items() if name not in left_out}
@@ -200,6 +202,10 @@ class Reach:
             return digest
         self._globals[f"{key}.{name}"] = [digest.hex(), shown(value)]
         return None
+
+
+_NONE = content(None)
+NO_CODE = worded("code", [], [], [])
 
 
 def _plain(part: Mapping[str, Any]) -> list[Any]:

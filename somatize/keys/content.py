@@ -10,7 +10,7 @@ that equal values always go the same way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -77,7 +77,7 @@ def _by_levels(value: Any, resolve: Resolve) -> bytes | None:
 class _Levels:
     """Hashes a value level by level: the words of one, then how its containers are filled, which is the next one.
 
-    Many records of one form are gone on with by column, as what lies in a column is mostly of one type. What is
+    Many records of one form and several types are gone on with by column, as a column is mostly of one type. What is
     hashed of a level says how what comes below it is cut up, so that no two values say the same.
     """
 
@@ -134,9 +134,9 @@ class _Levels:
             self._say(counts)
             return [list(rows[0]) if type(rows[0]) is tuple else rows[0]]
         self._spend(len(rows) + sum(counts))
-        if len(rows) >= MANY and len(set(counts)) == 1:
+        if len(set(counts)) == 1 and _mixed(rows, rows[0]):
             self._say([counts[0], False])
-            return [list(column) for column in zip(*rows, strict=True)]
+            return [list(map(itemgetter(place), rows)) for place in range(counts[0])]
         self._say(counts)
         return [list(chain.from_iterable(rows))]
 
@@ -146,11 +146,12 @@ class _Levels:
             raise _Beyond
 
     def _dicts(self, dicts: Sequence[Any]) -> list[list[Any]]:
-        self._spend(len(dicts) + sum(map(len, dicts)))
+        sizes = list(map(len, dicts))
+        self._spend(len(sizes) + sum(sizes))
         kinds = set(map(type, chain.from_iterable(dicts)))
         if len(kinds) < 2 and kinds <= _SORTED:
             self._say([cls.__name__ for cls in kinds])
-            return [self._record(dicts[0])] if len(dicts) == 1 else self._records(dicts)
+            return [self._record(dicts[0])] if len(dicts) == 1 else self._records(dicts, sizes)
         self.state.update(b"each")
         below: list[Any] = []
         for one in dicts:
@@ -166,20 +167,23 @@ class _Levels:
         keys = sorted(one)
         self._say([len(keys)])
         self._say(shortened(keys))
-        return [one[key] for key in keys]
+        return list(map(one.__getitem__, keys))
 
-    def _records(self, dicts: Sequence[Any]) -> list[list[Any]]:
+    def _records(self, dicts: Sequence[Any], sizes: list[int]) -> list[list[Any]]:
         """Dicts whose keys sort among themselves: the sorted keys of each kind of record once, then which each is."""
-        if len(set(map(len, dicts))) == 1:  # then they are alike if each has the keys of the first
+        if len(set(sizes)) == 1:  # then they are alike if each has the keys of the first
             keys = sorted(dicts[0])
             try:
-                columns = [list(map(itemgetter(key), dicts)) for key in keys]
+                if _mixed(dicts, dicts[0].values()):
+                    columns = [list(map(itemgetter(key), dicts)) for key in keys]
+                else:
+                    columns = [list(chain.from_iterable(map(_getter(keys), dicts)))]
             except KeyError:
                 pass
             else:
-                self._say([1, len(keys), len(dicts) >= MANY])
+                self._say([1, len(keys), len(columns)])
                 self._say(shortened(keys))
-                return columns if len(dicts) >= MANY else [list(chain.from_iterable(columns))]
+                return columns
         forms = list(map(tuple, dicts))
         ordered = {form: tuple(sorted(form)) for form in set(forms)}
         kinds: dict[tuple[Any, ...], int] = {}
@@ -189,6 +193,11 @@ class _Levels:
         self._say(numbers)
         fetch = list(map(_getter, kinds))
         return [list(chain.from_iterable([fetch[number](one) for number, one in zip(numbers, dicts, strict=True)]))]
+
+
+def _mixed(records: Sequence[Any], first: Iterable[Any]) -> bool:
+    """Whether there are many records, and their columns are of different types as far as the first one tells."""
+    return len(records) >= MANY and len(set(map(type, first))) > 1
 
 
 _PLAIN = SCALARS | set(_MARKS)

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from somatize import tensors
 
-from .code import Code, Reach, Said, title
+from .code import NO_CODE, Code, Reach, Said, title
 from .constructed import Argument, arguments_of, is_node, noted, shown
-from .hashing import worded
+from .content import content
+from .hashing import SCALARS, worded
 from .public import attributes_of, unkeyed_names
 from .things import hooks, structure
+from .watches import Watches
 
 
 class Declared(NamedTuple):
@@ -68,6 +70,13 @@ class Named(NamedTuple):
 
 def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named:
     """The arguments and attributes of a declaration, named. Raises `Unnameable`."""
+    plain = not tensors.is_module(found.holder)
+    if (
+        plain
+        and set(map(type, found.attributes.values())) <= SCALARS
+        and all(one.digest for one in found.arguments.values())
+    ):
+        return _plainly(found)
     reach = Reach(ignoring)
     reach.resolver.state = with_state
     reach.watches.attributes(found.holder, dict(found.attributes))
@@ -77,7 +86,19 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     if tensors.is_module(found.holder):
         whole = reach.value(_made_of(found.holder), "the modules")
         reach.watches.made(_made_of, found.holder)
-    code = reach.code()
+    return _put(arguments, attributes, whole, reach.code())
+
+
+def _plainly(found: Declared) -> Named:
+    """What most nodes are: scalars, with no code in them to be followed."""
+    arguments = {name: [value.digest.hex(), value.shown] for name, value in found.arguments.items() if value.digest}
+    attributes = {name: [content(value, name).hex(), shown(value)] for name, value in found.attributes.items()}
+    watches = Watches()
+    watches.attributes(found.holder, dict(found.attributes))
+    return _put(arguments, attributes, None, Code(NO_CODE, {}, {}, {}, watches))
+
+
+def _put(arguments: dict[str, Said], attributes: dict[str, Said], whole: bytes | None, code: Code) -> Named:
     said = [[name, value[0]] for part in (arguments, attributes) for name, value in sorted(part.items())]
     return Named(arguments, attributes, whole, code, worded("declared", len(arguments), said, whole, code.digest))
 

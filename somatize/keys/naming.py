@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from .code import PYTHON, Code, Reach
 from .content import content
 from .declaration import Declared, Named, declared, named
-from .hashing import worded
+from .hashing import SCALARS, worded
 from .state import state_of
 
 
@@ -41,7 +41,7 @@ class Name:
     __slots__ = ("_before", "_own", "_state", "digest")
 
     def __init__(
-        self, digest: str, own: Callable[[], dict[str, Any]], state: bytes | None, before: Mapping[str, Name]
+        self, digest: str, own: Callable[[], dict[str, Any]], state: bytes | None, before: Mapping[str, str]
     ) -> None:
         self.digest = digest
         self._own = own
@@ -51,8 +51,7 @@ class Name:
     @property
     def parts(self) -> dict[str, Any]:
         """The parts by name, as plain values: what is kept beside a value, and what `difference` compares."""
-        before = {id: name.digest for id, name in self._before.items()}
-        return {**self._own(), "state": self._state and self._state.hex(), "before": before}
+        return {**self._own(), "state": self._state and self._state.hex(), "before": dict(self._before)}
 
     def __repr__(self) -> str:
         return f"Name({self.digest})"
@@ -60,6 +59,9 @@ class Name:
 
 def given(value: Any, kind: str = "input") -> Name:
     """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`."""
+    if type(value) in SCALARS:  # what a small graph is mostly given: there is no code in it
+        digest = content(value, kind)
+        return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
     reach = Reach()
     digest = content(value, kind, reach.resolver)
     code = reach.code()
@@ -129,13 +131,13 @@ class Naming:
             known = self._known[key] = self._found(thing, marks)
         state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
         if isinstance(before, Name):
-            words: list[Any] = [before.digest]
-        elif len(before) == 1:
-            words = [name.digest for name in before.values()]
-        else:  # several are handed over in a dict by their ids, which the node can read, and its order
-            words = [[id, name.digest] for id, name in before.items()]
+            feeds = {"input": before.digest}
+        else:
+            feeds = {id: name.digest for id, name in before.items()}
+        # Several are handed over in a dict by their ids, which the node can read, and its order.
+        words: list[Any] = list(feeds.values()) if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
         digest = worded("node", known.digest, state, words).hex()
-        return Name(digest, known.parts, state, {"input": before} if isinstance(before, Name) else before)
+        return Name(digest, known.parts, state, feeds)
 
     def _holds(self, known: _Known) -> bool:
         shared = self._held.get(id(known.shared))
@@ -163,9 +165,9 @@ class Naming:
                 self._held[id(code)] = True
                 return code
         reach = Reach(ignoring)
-        for root in found.roots:
-            reach.root(root, found.title)
+        roots = [reach.root(root, found.title) for root in found.roots]
         code = reach.code()
+        code = code._replace(digest=worded("roots", roots, code.digest))
         self._codes[key] = (found.roots, code)
         self._held[id(code)] = True
         return code

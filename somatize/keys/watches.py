@@ -48,7 +48,13 @@ _FIXED: frozenset[type] = SCALARS | {
     types.EllipsisType,
     types.ModuleType,
     types.FunctionType,
-    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    property,
+    staticmethod,
+    classmethod,
     type,
 }
 """The types of what never changes what it is named by, and of what others watch."""
@@ -59,6 +65,8 @@ def is_fixed(value: Any) -> bool:
     cls = type(value)
     if cls in _FIXED:
         return True
+    if cls is types.BuiltinFunctionType or cls is types.MethodWrapperType:
+        return value.__self__ is None or isinstance(value.__self__, types.ModuleType | type)
     if cls is tuple or cls is frozenset:
         kinds = set(map(type, value))
         return kinds <= _FIXED or (len(value) < 1000 and all(map(_is_fixed_item, value)))

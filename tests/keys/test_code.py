@@ -396,3 +396,16 @@ def test_a_thousand_functions_deep(lab, name_of):
     first = name_of(lab.module(source).f0)
     second = name_of(lab.module(source.replace("    return x\n", "    return -x\n")).f0)
     assert difference(first.parts, second.parts) == ["code of `f1000`"]
+
+
+def test_a_bound_builtin_counts_with_what_it_is_bound_to(name_of):
+    import operator
+
+    table, namer = {"a": 1}, Namer()
+    get = table.get
+    first = name_of(get, namer=namer).digest
+    assert name_of({"a": 1}.get).digest == first != name_of({"a": 2}.get).digest
+    table["a"] = 3
+    assert name_of(get, namer=namer).digest != first
+    apart = [len, str.upper, "a".join, "b".join, operator.itemgetter(1), operator.itemgetter(2), dict.fromkeys, {}.get]
+    assert len({name_of(thing).digest for thing in apart}) == len(apart)
