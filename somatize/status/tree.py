@@ -146,7 +146,7 @@ class Tree:
         if task.state is not OPEN:
             return
         if task._children:
-            for child in reversed(task.children):
+            for child in reversed(_below(task)):
                 self.end(child, kind, why, LEFT_OPEN)
         with self.lock:
             if task.state is not OPEN:
@@ -225,6 +225,17 @@ class Tree:
         self.alive = False
         self.roots.clear()
         self.untold.clear()
+
+
+def _below(task: Task) -> list[Task]:
+    """All that is open in a task, each after what it is open in; without recursion, as tasks may nest deep."""
+    found: list[Task] = []
+    pending = [task]
+    while pending:
+        children = pending.pop().children
+        found += children
+        pending += children
+    return found
 
 
 class Ended:
