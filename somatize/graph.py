@@ -13,6 +13,7 @@ from .program import Program
 from .watching import Watching
 
 if TYPE_CHECKING:
+    from .elsewhere import Broker
     from .foreseen import Foreseen
     from .plotting import Figure
     from .store import Store
@@ -69,6 +70,7 @@ class Graph:
         refresh: Iterable[str] = (),
         keeping: bool = True,
         synchronise: bool = False,
+        broker: Broker | None = None,
     ) -> Any:
         """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
 
@@ -86,16 +88,19 @@ class Graph:
         On CUDA and MPS a node returns when its work is launched, and its `took_us` is until then; with `synchronise`
         each placed node waits until its device is through, which is slower and tells where the time goes.
 
-        A node that raises raises its own exception here, with a note that names it. Raises `NotBuilt` before anything
-        runs where a mark asks for what this version cannot do, `NotFrozen` where a cached node is not frozen or is
-        fed by one that is not, and `DeviceMismatch`.
+        `broker` knows the hosts at which nodes declared `.at` run (`somatize.Broker`).
+
+        A node that raises raises its own exception here, with a note that names it. Raises `NoHost` before anything
+        runs where a node's host is not the broker's, `NotFrozen` where a cached node is not frozen or is fed by one
+        that is not, `DeviceMismatch`, and a `WorkerError` for what goes wrong with a host.
         """
         program = self._program or self._compiled()
         if synchronise:
             program = program.synchronised()
         if store is None:
-            return engine.run(program, input, watching, self, threads)
-        return engine.run(program, input, watching, self, threads, engine.to_keep(program, store, refresh, write=keeping))
+            return engine.run(program, input, watching, self, threads, None, broker)
+        to_keep = engine.to_keep(program, store, refresh, write=keeping)
+        return engine.run(program, input, watching, self, threads, to_keep, broker)
 
     def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str]) -> Foreseen:
         """What `forward` with this input and store would do about each node, and why; nothing runs.
@@ -162,15 +167,16 @@ class Graph:
         """The compiled steps, as data that prints well; compiled again only after the graph changed."""
         return self._compiled().plan
 
-    def figure(self, theme: str | None = None) -> Figure:
+    def figure(self, theme: str | None = None, *, foreseen: Foreseen | None = None) -> Figure:
         """The graph drawn, having never run: what comes when, and what feeds what (`somatize.drawing`).
 
         Needs plotly, ``pip install 'somatize[viz]'``. Beyond 300 nodes it is an overview, and says so. With None as
-        `theme` it reads on a light page as on a dark one. Raises `ExtraMissing`, and `FigureError` for other themes.
+        `theme` it reads on a light page as on a dark one. What was `foreseen` of a forward is shown on the boxes.
+        Raises `ExtraMissing`, and `FigureError` for other themes.
         """
         from . import drawing
 
-        return drawing.figure(self._declaration, theme)
+        return drawing.figure(self._declaration, theme, foreseen)
 
     def mermaid(self) -> str:
         """The graph as Mermaid text, which GitHub draws between ```` ```mermaid ```` and ```` ``` ````."""

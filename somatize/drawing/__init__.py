@@ -15,6 +15,7 @@ from somatize.declaring import Declaration
 from .mermaid import mermaid_of
 from .overview_picture import overview_picture
 from .picture import Picture, picture_of
+from .sights import Sights
 from .structure import Wiring
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ _MOST = 300
 """Up to how many nodes each has a box."""
 
 
-def figure(declaration: Declaration, theme: str | None = None) -> Figure:
+def figure(declaration: Declaration, theme: str | None = None, foreseen: Sights | None = None) -> Figure:
     """A plotly figure of a graph. Raises `ExtraMissing` where plotly is not installed."""
     plotting.require()
-    return plotting.figure(*picture(declaration, theme))
+    return plotting.figure(*picture(declaration, theme, foreseen))
 
 
-def picture(declaration: Declaration, theme: str | None = None) -> Picture:
-    """What the figure is made of, as plain dicts."""
+def picture(declaration: Declaration, theme: str | None = None, foreseen: Sights | None = None) -> Picture:
+    """What the figure is made of, as plain dicts; with `foreseen`, what a forward would do is on each box."""
     look = themes.theme_of(theme)
     wiring = Wiring(declaration.topology)
     if not len(wiring):
@@ -42,7 +43,7 @@ def picture(declaration: Declaration, theme: str | None = None) -> Picture:
     if len(wiring) > _MOST:
         return overview_picture(wiring, marks, look)
     things = [declaration.implementations[name].thing for name in wiring.names]
-    return picture_of(wiring, marks, things, look)
+    return picture_of(wiring, marks, things, look, foreseen)
 
 
 _EMPTY: dict[str, Any] = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +10,10 @@ from somatize import theme as themes
 from somatize.pieces import Marks
 from somatize.theme import Theme, counted
 
+from . import sights
 from .constructor import arguments_of, class_of
 from .placing import LABEL, PAD, Arrow, Frame, Placed, placed
+from .sights import Sights
 from .structure import BRANCHES, CROWD, Wiring, structure_of
 
 _LETTER, _WIDEST = 7.0, 22
@@ -24,9 +26,12 @@ _FRAME = "rgba(128,128,128,0.55)"
 Picture = tuple[list[dict[str, Any]], dict[str, Any]]
 
 
-def picture_of(wiring: Wiring, marks: Sequence[Marks], things: Sequence[Any], look: Theme) -> Picture:
+def picture_of(
+    wiring: Wiring, marks: Sequence[Marks], things: Sequence[Any], look: Theme, foreseen: Sights | None = None
+) -> Picture:
     """Traces and a layout of a graph that is not empty; a pixel is a unit of its axes."""
-    drawn = placed(wiring, structure_of(wiring, marks), lambda node: _width(wiring.names[node], marks[node]))
+    signs = [_marks(said) + sights.sign(foreseen, name) for name, said in zip(wiring.names, marks, strict=True)]
+    drawn = placed(wiring, structure_of(wiring, marks), lambda node: _width(wiring.names[node], signs[node]))
     devices = _devices(marks)
     data = [_lines(look, drawn.arrows), _heads(look, drawn.arrows)]
     data += [
@@ -34,19 +39,20 @@ def picture_of(wiring: Wiring, marks: Sequence[Marks], things: Sequence[Any], lo
             look,
             drawn,
             wiring,
-            marks,
-            things,
+            signs,
+            lambda node: told(wiring, node, marks[node], things[node], foreseen),
             [node for node in drawn.boxes if marks[node].device == device],
             device,
             fill,
         )
         for device, fill in devices.items()
     ]
-    return data, _layout(look, drawn, wiring, marks, devices)
+    notes = notes_of(wiring, marks, drawn.frames, foreseen)
+    return data, _layout(look, drawn, wiring, marks, devices, notes)
 
 
-def _width(name: str, marks: Marks) -> float:
-    return 20 + _LETTER * (min(max(len(name), 5), _WIDEST) + 2 * len(_marks(marks)))
+def _width(name: str, signs: Sequence[str]) -> float:
+    return 20 + _LETTER * (min(max(len(name), 5), _WIDEST) + 2 * len(signs))
 
 
 def _marks(marks: Marks) -> list[str]:
@@ -110,14 +116,14 @@ def _boxes(
     look: Theme,
     drawn: Placed,
     wiring: Wiring,
-    marks: Sequence[Marks],
-    things: Sequence[Any],
+    signs: Sequence[Sequence[str]],
+    hover: Callable[[int], str],
     nodes: list[int],
     device: str | None,
     fill: str | None,
 ) -> dict[str, Any]:
     """The names of the boxes of one device, where the hover is; the boxes themselves are shapes."""
-    labels = [" ".join([themes.escaped(wiring.names[node], _WIDEST), *_marks(marks[node])]) for node in nodes]
+    labels = [" ".join([themes.escaped(wiring.names[node], _WIDEST), *signs[node]]) for node in nodes]
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -133,18 +139,19 @@ def _boxes(
             "color": themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.12)",
             "line": {"color": fill or look.faint, "width": 1},
         },
-        "hovertext": [told(wiring, node, marks[node], things[node]) for node in nodes],
+        "hovertext": [hover(node) for node in nodes],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
 
 
-def told(wiring: Wiring, node: int, marks: Marks, thing: Any) -> str:
+def told(wiring: Wiring, node: int, marks: Marks, thing: Any, foreseen: Sights | None = None) -> str:
     """What the hover says of a node: its class with its arguments, where it runs, its marks, its neighbours."""
     lines = [f"<b>{themes.escaped(wiring.names[node], 80)}</b>", themes.escaped(class_of(thing), 80)]
     lines += [f"   {themes.escaped(name)} = {themes.escaped(value)}" for name, value in arguments_of(thing)]
     said = {"on": marks.device, "at": marks.host}
     lines += [f"{word} {themes.escaped(value, 60)}" for word, value in said.items() if value is not None]
     lines += [themes.escaped(words, 80) for words in marked(marks)]
+    lines += sights.reasons(foreseen, wiring.names[node])
     for word, others in (("fed by", wiring.before[node]), ("feeds", wiring.after[node])):
         lines.append(
             f"{word} {_some(wiring, others)}" if others else {"fed by": "fed by the input", "feeds": "a leaf"}[word]
@@ -170,9 +177,14 @@ def _some(wiring: Wiring, nodes: Sequence[int]) -> str:
 
 
 def _layout(
-    look: Theme, drawn: Placed, wiring: Wiring, marks: Sequence[Marks], devices: Mapping[str | None, str | None]
+    look: Theme,
+    drawn: Placed,
+    wiring: Wiring,
+    marks: Sequence[Marks],
+    devices: Mapping[str | None, str | None],
+    notes: list[str],
 ) -> dict[str, Any]:
-    title, above = themes.title(look, counted(len(wiring), "node"), notes_of(wiring, marks, drawn.frames))
+    title, above = themes.title(look, counted(len(wiring), "node"), notes)
     below = _MARGIN + (themes.legend_height([{"name": str(device)} for device in devices]) if len(devices) > 1 else 0)
     width = max(_NARROWEST, drawn.width + 2 * _MARGIN)
     spare = (width - 2 * _MARGIN - drawn.width) / 2 + _EDGE
@@ -195,10 +207,13 @@ def _layout(
     )
 
 
-def notes_of(wiring: Wiring, marks: Sequence[Marks], frames: Sequence[Frame]) -> list[str]:
+def notes_of(
+    wiring: Wiring, marks: Sequence[Marks], frames: Sequence[Frame], foreseen: Sights | None = None
+) -> list[str]:
     """What the signs of a drawing mean, as far as there are any."""
     said = [counted(sum(len(after) for after in wiring.after), "edge")]
     said += [f"{sign} {word}" for word, sign in _SHOWN.items() if any(getattr(one, word) is not None for one in marks)]
+    said += sights.notes(foreseen, wiring.names)
     kinds = {frame.kind for frame in frames}
     if BRANCHES in kinds:
         said.append("branches lie side by side in a frame")
