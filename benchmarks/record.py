@@ -182,7 +182,8 @@ def row(name: str, mine: float, other: float, base: str, unit: str, most: float,
     ratio = mine / other if ratio is None else ratio
     mark = "ok" if ratio <= most else "OVER"
     print(
-        f"{name:<52} {mine:>10.2f} {unit:<3} {other:>10.2f} {unit:<3} {base:<22} {ratio:>7.2f}  at most {most:<5} {mark}"
+        f"{name:<52} {mine:>10.2f} {unit:<3} {other:>10.2f} {unit:<3} {base:<22} "
+        f"{ratio:>7.2f}  at most {most:<5} {mark}"
     )
 
 

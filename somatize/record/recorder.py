@@ -16,9 +16,10 @@ from somatize.facts import KINDS, Fact, said
 from somatize.storage import opened as opened_stores
 from somatize.storage.opening import open_writer
 from somatize.storage.packing import field_path
+from somatize.storage.pending import Pending
 from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
 from somatize.storage.values import check_name
-from somatize.storage.writer import Pending, Writer
+from somatize.storage.writer import Writer
 from somatize.store import Store
 
 from .naming import unnamed

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from somatize.errors import DamagedStore, SomatizeError, StoreError, StoreReadOnly
 
 from . import place
+from .gate import Gate
 from .notices import held_back, warn
 from .pages import BadPages, PageFile
 
@@ -77,52 +78,6 @@ class Writing:
         return self._txn.delete(key)  # type: ignore[no-any-return]
 
 
-class _Gate:
-    """Lets transactions of this process run side by side, and a change of the map run alone."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition(threading.Lock())
-        self._inside: dict[int, int] = {}
-        self._closed = False
-
-    @contextmanager
-    def one_of_many(self) -> Iterator[None]:
-        me = threading.get_ident()
-        with self._condition:
-            # Who is inside already passes: it would else wait for itself.
-            while self._closed and me not in self._inside:
-                self._condition.wait()
-            self._inside[me] = self._inside.get(me, 0) + 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._inside[me] -= 1
-                if not self._inside[me]:
-                    del self._inside[me]
-                    self._condition.notify_all()
-
-    def has_me(self) -> bool:
-        """Whether this thread is inside."""
-        return threading.get_ident() in self._inside
-
-    def shut(self, patience: float) -> bool:
-        """Wait until nobody is inside, and let nobody in until `open`."""
-        until = time.monotonic() + patience
-        with self._condition:
-            while self._closed and time.monotonic() < until:
-                self._condition.wait(until - time.monotonic())
-            self._closed = True
-            while set(self._inside) - {threading.get_ident()} and time.monotonic() < until:
-                self._condition.wait(max(0.0, until - time.monotonic()))
-            return not self._inside
-
-    def open(self) -> None:
-        with self._condition:
-            self._closed = False
-            self._condition.notify_all()
-
-
 class Environment:
     """One LMDB file, open in this process at most once. Threads may share it; a forked child may not use it."""
 
@@ -135,7 +90,7 @@ class Environment:
         self.name = name
         self.writable = writable
         self._full_sync = full_sync
-        self._gate = _Gate()
+        self._gate = Gate()
         self._writer = threading.Lock()
         self._env: Any = None
         self._fd = -1

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import write
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from somatize.errors import RecorderClosed, RecordLost
 
 from . import journal, locks, packing
-from .batch import Batch, Line, Position
+from .backlog import MOST_BYTES, Backlog
+from .batch import Batch, Position
 from .committer import read_from, take_in
 from .gather import Gathered
 from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD, entry
 from .notices import warn
 from .opened import Opened, release
+from .pending import Pending, Said, write_whole
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
@@ -31,43 +32,6 @@ if TYPE_CHECKING:
 
 ROTATE = 32 << 20
 """Bytes after which a journal is followed by the next."""
-MOST_BACKLOG = 16 << 20
-"""Bytes of records kept in memory while the disk does not take them."""
-
-
-Said = tuple[int, int, int, bytes, bytes]
-"""What an entry says: state, nodes, took, and packed its summary and its facts."""
-_ENTRY_IN_MEMORY = 400
-
-
-class Pending:
-    """A forward as its writer knows it: what is not written down yet, and its number once something is.
-
-    `tell` takes a fact of it. The defaults stand on the class because forwards are begun tens of thousands of times
-    a second.
-    """
-
-    number: int | None = None
-    over = False
-    """Whether its last fact was told."""
-    parted = False
-    """Whether a part of it was written down while it went on."""
-    told_inside = 0
-    """In how many nodes it was when a part was written."""
-    batch: Batch | None = None
-    line: Line
-    """Its record, in the batch it was written in."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self.facts: list[Fact] = []
-        self.entered: list[str] = []
-        self.since = time.monotonic()
-        """When it was last written down, or opened."""
-        self.tell: Callable[[Fact], object] = self.facts.append
-        writer.pending[id(self)] = self
-        if writer.committer.idle:
-            writer.committer.begin()
 
 
 class Writer:
@@ -85,8 +49,7 @@ class Writer:
         self.gate = opened.gate(run)
         self.committer = opened.committer
         self.packer = packing.Packer(self.fields)
-        self.backlog: deque[tuple[Pending | None, int, int, Said]] = deque()
-        self.dropped = 0
+        self.backlog = Backlog()
         self.closings = 0
         self.last_closed: Any = None
         self.retired = False
@@ -95,7 +58,6 @@ class Writer:
         self.closed_in_store = False
         self.taken: Position = (0, 0)
         self.batch = Batch(self.taken)
-        self._backlog_bytes = 0
         self._closed = False
         self.pending: dict[int, Pending] = {}
         """The forwards that go on, by identity."""
@@ -123,7 +85,7 @@ class Writer:
         start = journal.header({**self.about, "run": self.run, "name": self.name, "fields": list(self.fields)})
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            _write_whole(fd, start, 0)
+            write_whole(fd, start, 0)
         except OSError:
             os.close(fd)
             path.unlink(missing_ok=True)
@@ -274,13 +236,13 @@ class Writer:
             except OSError as error:
                 self._tell_once(error)
         if keep:
-            self._keep(pending, kind, said)
+            self.backlog.add(pending, kind, time_ns() // 1000, said)
         return False
 
     def _refused(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
         self.batch.give_up()
         self._tell_once(error)
-        self._keep(pending, kind, said)
+        self.backlog.add(pending, kind, time_ns() // 1000, said)
 
     def _append(self, pending: Pending | None, kind: int, when: int, said: Said) -> None:
         known = OWN if pending is None else pending.number
@@ -305,31 +267,17 @@ class Writer:
             os.ftruncate(self._fd, self._size)
         if self._size > ROTATE or self._fd < 0:
             self.start_journal()
-        _write_whole(self._fd, data, self._size)
+        write_whole(self._fd, data, self._size)
         self._size += len(data)
 
     # -- when the disk does not take it
 
-    def _keep(self, pending: Pending | None, kind: int, said: Said) -> None:
-        size = len(said[4]) + _ENTRY_IN_MEMORY
-        if self._backlog_bytes + size > MOST_BACKLOG:
-            self.dropped += 1
-            return
-        self._backlog_bytes += size
-        self.backlog.append((pending, kind, time_ns() // 1000, said))
-
     def drain(self) -> None:
         """Write what was kept in memory, as far as there is room."""
         with self.gate.lock:
-            while self.backlog:
+            if self.backlog:
                 self.batch.give_up()
-                pending, kind, when, said = self.backlog[0]
-                try:
-                    self._append(pending, kind, when, said)
-                except OSError:
-                    return
-                self.backlog.popleft()
-                self._backlog_bytes -= len(said[4]) + _ENTRY_IN_MEMORY
+                self.backlog.drain(self._append)
                 if not self.backlog:
                     self.opened.told.discard("journal")
 
@@ -339,7 +287,7 @@ class Writer:
             warn(
                 f"the records of run {self.name!r} cannot be written to {self.opened.path} "
                 f"({error.strerror or error}); "
-                f"up to {MOST_BACKLOG >> 20} MB of them are kept in memory and written when there is room"
+                f"up to {MOST_BYTES >> 20} MB of them are kept in memory and written when there is room"
             )
 
     # -- being taken in
@@ -417,7 +365,7 @@ class Writer:
     def _judge(self, problem: OSError | None) -> None:
         if not self.opened.is_there():
             raise RecordLost(f"{self.opened.path} is gone, and with it what was recorded to run {self.name!r}")
-        lost = self.dropped + len(self.backlog)
+        lost = self.backlog.dropped + len(self.backlog)
         if lost:
             raise RecordLost(
                 f"{lost} entries of run {self.name!r} could not be written to {self.opened.path}; they are lost"
@@ -442,15 +390,3 @@ class Writer:
             os.close(fd)
         self._files.clear()
         self._fd = -1
-
-
-def _write_whole(fd: int, data: bytes, at: int) -> None:
-    """Append to a file of `at` bytes; if that stops half way, leave it as it was and raise OSError."""
-    done = 0
-    try:
-        while done < len(data):
-            done += write(fd, data[done:])
-    except OSError:
-        if done:
-            os.ftruncate(fd, at)
-        raise

@@ -62,14 +62,14 @@ def test_nothing_that_returned_is_lost(child: Callable[..., Any], tmp_path: Path
         lines = [first, *lines] if first else lines
         forwards_told, facts_told = lines.count("forward"), lines.count("fact")
         told.append(facts_told)
-        began = time.monotonic()
         store = Store(place)
         if forwards_told:
             check_all(store, forwards_told, facts_told, text)  # by a reader, before anything is repaired
             assert store.check() == []
+        began = time.monotonic()
         with Recorder(store, run="r", summarising=["loss"]) as recorder:
             G.forward(0, watching=recorder)
-        assert time.monotonic() - began < 1.0 or facts_told > 3000
+            assert time.monotonic() - began < 1.0 or facts_told > 3000
         count = len(forwards(store, "r"))
         assert count in {forwards_told + 1, forwards_told + 2}  # one may have been written and not reported
         check_all(store, forwards_told, facts_told, text)
@@ -172,7 +172,8 @@ def test_a_pid_that_is_used_again_fools_nobody(child: Callable[..., Any], place:
     store.close()
 
 
-def test_killed_readers_do_no_harm(child: Callable[..., Any], place: Path) -> None:
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.slow)])
+def test_killed_readers_do_no_harm(child: Callable[..., Any], place: Path, count: int) -> None:
     store = Store(place)
     recorder = Recorder(store, run="r")
     G.forward(0, watching=recorder)
@@ -185,7 +186,7 @@ def test_killed_readers_do_no_harm(child: Callable[..., Any], place: Path) -> No
             report("reading")
             time.sleep(60)
 
-    for _ in range(200):
+    for _ in range(count):
         victim = child(reads)
         assert victim.line() == "reading"
         victim.end()

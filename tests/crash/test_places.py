@@ -19,7 +19,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, RecordLost, RecordWarning, StoreReadOnly
 from somatize.record import curve, facts, forwards, nodes, runs
-from somatize.storage import writer as writing
+from somatize.storage import backlog
 
 
 @node
@@ -85,7 +85,7 @@ def test_a_full_disk_costs_no_result_and_no_record(small_disk: Path) -> None:
 
 
 def test_what_does_not_fit_in_memory_is_counted_and_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "MOST_BACKLOG", 20_000)
+    monkeypatch.setattr(backlog, "MOST_BYTES", 20_000)
     store = Store(place)
     recorder = Recorder(store, run="r")
     G.forward(0, watching=recorder)

@@ -1,0 +1,56 @@
+"""What lets transactions of one process run side by side, and a change of the map, or a fork, alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Gate:
+    """Lets transactions of this process run side by side, and a change of the map run alone."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition(threading.Lock())
+        self._inside: dict[int, int] = {}
+        self._closed = False
+
+    @contextmanager
+    def one_of_many(self) -> Iterator[None]:
+        """Be inside for the length of the `with`, beside others."""
+        me = threading.get_ident()
+        with self._condition:
+            # Who is inside already passes: it would else wait for itself.
+            while self._closed and me not in self._inside:
+                self._condition.wait()
+            self._inside[me] = self._inside.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._inside[me] -= 1
+                if not self._inside[me]:
+                    del self._inside[me]
+                    self._condition.notify_all()
+
+    def has_me(self) -> bool:
+        """Whether this thread is inside."""
+        return threading.get_ident() in self._inside
+
+    def shut(self, patience: float) -> bool:
+        """Wait until nobody is inside, and let nobody in until `open`."""
+        until = time.monotonic() + patience
+        with self._condition:
+            while self._closed and time.monotonic() < until:
+                self._condition.wait(until - time.monotonic())
+            self._closed = True
+            while set(self._inside) - {threading.get_ident()} and time.monotonic() < until:
+                self._condition.wait(max(0.0, until - time.monotonic()))
+            return not self._inside
+
+    def open(self) -> None:
+        """Let everybody in again."""
+        with self._condition:
+            self._closed = False
+            self._condition.notify_all()

@@ -1,0 +1,61 @@
+"""A forward as its writer knows it while it goes on, and the one way bytes get into a journal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from os import write
+from typing import TYPE_CHECKING
+
+from .batch import Batch, Line
+
+if TYPE_CHECKING:
+    from somatize.facts import Fact
+
+    from .writer import Writer
+
+Said = tuple[int, int, int, bytes, bytes]
+"""What an entry says: state, nodes, took, and packed its summary and its facts."""
+
+
+class Pending:
+    """A forward as its writer knows it: what is not written down yet, and its number once something is.
+
+    `tell` takes a fact of it. The defaults stand on the class because forwards are begun tens of thousands of times
+    a second.
+    """
+
+    number: int | None = None
+    over = False
+    """Whether its last fact was told."""
+    parted = False
+    """Whether a part of it was written down while it went on."""
+    told_inside = 0
+    """In how many nodes it was when a part was written."""
+    batch: Batch | None = None
+    line: Line
+    """Its record, in the batch it was written in."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.facts: list[Fact] = []
+        self.entered: list[str] = []
+        self.since = time.monotonic()
+        """When it was last written down, or opened."""
+        self.tell: Callable[[Fact], object] = self.facts.append
+        writer.pending[id(self)] = self
+        if writer.committer.idle:
+            writer.committer.begin()
+
+
+def write_whole(fd: int, data: bytes, at: int) -> None:
+    """Append to a file of `at` bytes; if that stops half way, leave it as it was and raise OSError."""
+    done = 0
+    try:
+        while done < len(data):
+            done += write(fd, data[done:])
+    except OSError:
+        if done:
+            os.ftruncate(fd, at)
+        raise
