@@ -38,7 +38,11 @@ def executed(path: Path) -> Any:
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype+png"
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(HERE)}}
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(HERE)}},
     )
     client.execute()
     for cell in notebook.cells:
