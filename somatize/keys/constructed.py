@@ -1,7 +1,8 @@
 """The arguments a `Node` was constructed with, noted as it is made.
 
 What an argument was is named there and then, as it may change later, or be gone. Functions, classes and
-torch's modules are held instead, as what they are is looked at when a name is asked for.
+torch's modules are held instead, as what they are is looked at when a name is asked for; and so is what is so large
+that naming it would be felt where nothing is ever kept.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class Argument:
     def __reduce__(self) -> tuple[Any, ...]:
         return Argument, (self.digest, self.shown, self.live, self.wrong)
 
+
+_LARGE, _EACH = 1 << 26, 256
+"""Bytes from which on an argument is held and not named, and what an element of a container counts for."""
 
 _SIGNATURES: WeakKeyDictionary[type, inspect.Signature] = WeakKeyDictionary()
 
@@ -102,12 +106,24 @@ def arguments_of(node: Any) -> dict[str, Argument]:
 
 def noted(value: Any, place: str) -> Argument:
     """One argument, named as it is now."""
+    if is_large(value):
+        return Argument(None, live=value)
     probe = probing.Probe()
     try:
         digest = content(value, place, probe)
     except Unnameable as refused:
         return Argument(None, wrong=str(refused))
     return Argument(None, live=value) if probe.met else Argument(digest, shown(value))
+
+
+def is_large(value: Any) -> bool:
+    """Whether naming a value would take so long, some tens of milliseconds, that it waits until a name is asked for."""
+    size = getattr(value, "nbytes", 0)
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        size = len(value) * _EACH
+    elif isinstance(value, str | bytes | bytearray):
+        size = len(value)
+    return isinstance(size, int) and size > _LARGE
 
 
 def shown(value: Any) -> str:

@@ -1,0 +1,40 @@
+"""An argument that is large is held, and named when a name is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from somatize import Node
+from somatize.keys import Namer, constructed, given
+from somatize.pieces import Marks
+
+
+class Holds(Node):
+    def __init__(self, what):
+        self._what = what
+
+    def forward(self, value, ctx):
+        return value
+
+
+def digest(node):
+    return Namer().opened().name_of(node, Marks(), given(1)).digest
+
+
+@pytest.mark.parametrize("make", [lambda n: np.full((1 << 23) + 1, n), lambda n: [n] * 300_000], ids=["array", "list"])
+def test_it_counts_by_its_content_though_it_was_not_named_at_construction(make, monkeypatch):
+    asked = []
+    content = constructed.content
+    monkeypatch.setattr(constructed, "content", lambda *args: asked.append(args) or content(*args))
+    one, same, other = Holds(make(1.0)), Holds(make(1.0)), Holds(make(2.0))
+    assert asked == []
+    assert digest(one) == digest(same) != digest(other)
+
+
+def test_what_is_small_is_named_there_and_then():
+    small = [1.0]
+    node = Holds(small)
+    before = digest(node)
+    small.append(2.0)
+    assert digest(node) == before
