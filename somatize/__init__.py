@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from .record import Live, Recorder
     from .store import Store
     from .watching import Sink
+    from .worker import Broker, Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Broker",
     "Ctx",
     "Fact",
     "Graph",
@@ -32,11 +34,13 @@ __all__ = [
     "Sink",
     "Store",
     "Watcher",
+    "Worker",
     "codec",
     "node",
 ]
 
 _HOMES = {
+    "Broker": "worker",
     "Ctx": "context",
     "Fact": "facts",
     "Graph": "graph",
@@ -47,6 +51,7 @@ _HOMES = {
     "Sink": "watching",
     "Store": "store",
     "Watcher": "facts",
+    "Worker": "worker",
     "codec": "codecs",
     "node": "pieces",
 }

@@ -7,7 +7,7 @@ is above it may not have to run at all; and where a kept result proves damaged a
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Any
 
@@ -51,15 +51,17 @@ class Agenda:
         self._done = [False] * len(plan)
         self._ready: list[int] = []
         self._after: list[list[int]] = [[] for _ in plan.steps]
+        self._head = list(range(len(plan)))  # of each step the one that is taken in its place
+        self._bundles: set[int] = set()
+        self.due: list[int] = []
+        """The bundles that can be taken now, by their first steps; whoever takes one removes it."""
         for leaf in plan.leaves:
             self._readers[leaf] += 1
         for step in plan.steps:
             if self.roles[step.number] is Role.RUN:
                 self._waits_for(step.number, step.inputs)
         self._ready = [
-            number
-            for number, role in enumerate(self.roles)
-            if role is not Role.SKIP and not self._waiting[number]
+            number for number, role in enumerate(self.roles) if role is not Role.SKIP and not self._waiting[number]
         ]
 
     def __bool__(self) -> bool:
@@ -69,6 +71,14 @@ class Agenda:
     def take(self) -> int:
         """The step to take next: of those that can be, the first in the plan's order."""
         return heapq.heappop(self._ready)
+
+    def put_back(self, numbers: Sequence[int]) -> None:
+        """Steps that were taken and are to be taken later after all."""
+        for number in numbers:
+            self._put(number)
+
+    def _put(self, number: int) -> None:
+        heapq.heappush(self.due if number in self._bundles else self._ready, number)
 
     def done(self, number: int, value: Any) -> None:
         """A step gave its value. What it read is let go, and what waited for it may be taken."""
@@ -82,9 +92,41 @@ class Agenda:
             self.slots[number] = value
         after, self._after[number] = self._after[number], []
         for reader in after:
-            self._waiting[reader] -= 1
-            if not self._waiting[reader]:
-                heapq.heappush(self._ready, reader)
+            head = self._head[reader]
+            self._waiting[head] -= 1
+            if not self._waiting[head]:
+                self._put(head)
+
+    def bundle(self, bundles: Sequence[Sequence[int]]) -> None:
+        """Let the steps of each bundle be `due` together, as its first, when all they need from outside is there.
+
+        To be called while no step that runs was taken, and after all that is recalled was.
+        """
+        for bundle in bundles:
+            for number in bundle:
+                self._head[number] = bundle[0]
+        inside = {number for bundle in bundles for number in bundle}
+        for bundle in bundles:
+            self._waiting[bundle[0]] = 0
+        for source, after in enumerate(self._after):
+            kept = [one for one in after if one not in inside or self._head[one] != self._head[source]]
+            self._after[source] = kept
+            for reader in kept:
+                if reader in inside:
+                    self._waiting[self._head[reader]] += 1
+        self._bundles = {bundle[0] for bundle in bundles}
+        self._ready = sorted(number for number in self._ready if number not in inside)
+        self.due = sorted(number for number in self._bundles if not self._waiting[number])
+
+    def given(self, number: int, value: Any) -> None:
+        """The value of the step that would be taken next is there already."""
+        if self.take() != number:
+            raise ValueError(number)
+        self.done(number, value)
+
+    def is_done(self, number: int) -> bool:
+        """Whether a step gave its value."""
+        return self._done[number]
 
     def missed(self, number: int) -> None:
         """A step that was to be recalled cannot be: it runs, and so does all it needs that is not there any more."""

@@ -1,4 +1,4 @@
-"""The walk by an agenda: for `threads=N`, and for plans in which nodes are recalled, kept or mapped.
+"""The walk by an agenda: for `threads=N`, and for plans in which nodes are recalled, kept, mapped or at a host.
 
 The caller's thread deals out nodes, collects what became of them and tells the engine's facts; daemon threads,
 which live as long as this forward, run the nodes. They are daemons of our own and no executor's, so that an interrupt
@@ -9,65 +9,139 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import heapq
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import tensors
 from .agenda import Agenda, Role
 from .calling import Calls, Outcome
-from .ending import annotate, done, failed
+from .elsewhere import HELD
+from .ending import annotate, done, failed, left
 from .facts import Fact
 from .program import Bound, Program, fetch
 from .watching import HERE, Branch, Forward
 
+if TYPE_CHECKING:
+    from .trips import Back, Trips
+
 _LOOKS_UP = 0.05
 """Seconds after which the caller's thread looks for a signal, at the latest."""
 
-Job = Callable[[], Outcome]
+Job = Callable[[], "Outcome | Back"]
 
 
-def walk(program: Program, given: Any, forward: Forward, threads: int, calls: Calls, start: int) -> Any:
-    """The plan, up to `threads` nodes at a time; `start` is when the forward began, for those who watch."""
+def walk(
+    program: Program,
+    given: Any,
+    forward: Forward,
+    threads: int,
+    calls: Calls,
+    start: int,
+    trips: Trips | None = None,
+) -> Any:
+    """The plan, up to `threads` nodes at a time; `start` is when the forward began, for those who watch.
+
+    Slices for hosts are `trips` in threads beside those, except where there is nothing to do meanwhile.
+    """
     forward.share()
-    return _Walk(program, given, forward, threads, calls, start).run()
+    return Walk(program, given, forward, threads, calls, start, trips).run()
 
 
-class _Walk:
-    def __init__(self, program: Program, given: Any, forward: Forward, threads: int, calls: Calls, start: int) -> None:
+class Walk:
+    """One walk of a plan: what is due, what is being done, and what came of it."""
+
+    def __init__(
+        self,
+        program: Program,
+        given: Any,
+        forward: Forward,
+        threads: int,
+        calls: Calls,
+        start: int,
+        trips: Trips | None = None,
+    ) -> None:
         self.program = program
         self.forward = forward
         self.start = start
         self.crew = _Crew(threads)
         self.slots = program.slots(given)
         self.calls = calls
+        self.trips = trips
         self.agenda = Agenda(program.plan, self.slots, calls.hits)
         self.errors: dict[int, BaseException] = {}
         self.modes = tensors.modes()
 
     def run(self) -> Any:
+        """Walk to the end. Raises what the first node, in the plan's order, that failed raised."""
+        through = False
         try:
-            while (self.agenda and not self.errors) or self.crew.busy:
+            if self.trips is not None:
+                self._recall_all()
+                self.trips.plan(self.agenda)
+            while ((self.agenda or self.agenda.due) and not self.errors) or self.crew.busy or self.crew.away:
                 self._deal_out()
-                if self.crew.busy:
+                if self.crew.busy or self.crew.away:
                     self._take(self.crew.outcome())
+            through = True
         finally:
             self.crew.dismiss()
+            if self.trips is not None:
+                self.trips.end(abandoned=not through)
         if self.errors:
             raise self.errors[min(self.errors)]
         return fetch(self.slots, self.program.leaf)
 
+    def _recall_all(self) -> None:
+        """What is kept comes first, as only then is it certain what has to run, and so what goes where."""
+        runs = []
+        while self.agenda:
+            number = self.agenda.take()
+            if self.agenda.roles[number] is Role.RECALL:
+                self._take(self._call_here(self.program.steps[number]))
+            else:
+                runs.append(number)
+        self.agenda.put_back(runs)
+
     def _deal_out(self) -> None:
         """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
+        if self.trips is not None:
+            self._send_out(self.trips)
         while self.agenda and not self.errors and self.crew.has_room():
-            step = self.program.steps[self.agenda.take()]
-            if self.forward.entering is not None and self.agenda.roles[step.number] is Role.RUN:
+            number = self.agenda.take()
+            step = self.program.steps[number]
+            if self.forward.entering is not None and self.agenda.roles[number] is Role.RUN:
                 self.forward.enter(step.node)
             if self.crew.most > 1 and (self.agenda or self.crew.busy):
                 self.crew.give(self._job(step))
             else:
                 self._take(self._call_here(step))
+                if self.trips is not None:
+                    self._send_out(self.trips)
+
+    def _send_out(self, trips: Trips) -> None:
+        """Start every slice that can: before what runs here, which it then overlaps with."""
+        lone = len(self.agenda.due) == 1 and not (self.agenda or self.crew.busy or self.crew.away)
+        while self.agenda.due and not self.errors:
+            number = heapq.heappop(self.agenda.due)
+            go = self._trip(trips, number)
+            if lone:
+                self._take(go())
+            else:
+                self.crew.send(go)
+            del go
+
+    def _trip(self, trips: Trips, number: int) -> Job:
+        one = trips.headed(number)
+        if one.alone:
+            step = self.program.steps[number]
+            if self.forward.entering is not None:
+                self.forward.enter(step.node, one.host)
+            return self._job(step)
+        go = functools.partial(trips.go, trips.packed(one, self.slots))
+        return functools.partial(contextvars.copy_context().run, go)
 
     # A node's input is a local of the call that needs it and of no other, so that it ends with its last reader.
 
@@ -88,8 +162,10 @@ class _Walk:
         recalled = self.agenda.roles[step.number] is Role.RECALL
         return None if recalled else fetch(self.slots, self.program.source(step.number))
 
-    def _take(self, outcome: Outcome) -> None:
-        if outcome.missed:
+    def _take(self, outcome: Outcome | Back) -> None:
+        if not isinstance(outcome, Outcome):
+            self._took_trip(outcome)
+        elif outcome.missed:
             self.agenda.missed(outcome.step)
         elif outcome.error is not None:
             self._failed(outcome, outcome.error)
@@ -98,51 +174,100 @@ class _Walk:
             if self.forward.tell is not None:
                 self._tell(outcome, done(self.program.steps[outcome.step], outcome, self.start))
 
+    def _took_trip(self, back: Back) -> None:
+        """A slice came back: its values are there, or one of its nodes failed, or its host did."""
+        host, landed = back.slice.host, back.landed
+        told = [left(host, back.began - self.start, back.took)] if landed.error is None else []
+        for number in back.slice.steps:
+            value = landed.values.get(number, HELD)
+            kept = self.calls.kept_far(number, value) if number in landed.values else None
+            if kept is not None:
+                value, fact = kept
+                told.append({**fact, "host": host})
+            if landed.error is None:
+                self.agenda.done(number, value)
+        if self.forward.tell is not None:
+            for fact in told:
+                self.forward.say(fact)
+        if landed.error is not None:
+            self._failed_far(back, landed.error)
+        elif self.trips is not None:
+            self.trips.landed(back.slice)
+
+    def _failed_far(self, back: Back, error: BaseException) -> None:
+        step = self.program.steps[back.landed.step if back.landed.step >= 0 else back.slice.steps[0]]
+        annotate(error, self.program, self.forward, step.number, back.landed.place)
+        if self.forward.tell is not None and not back.landed.told:
+            fact = failed(step, back.began - self.start, back.took, error, back.landed.place)
+            self.forward.say({**fact, "host": back.slice.host})
+        self._raise_or_note(step.number, error)
+
     def _failed(self, outcome: Outcome, error: BaseException) -> None:
         step = self.program.steps[outcome.step]
         annotate(error, self.program, self.forward, step.number, outcome.place)
         if self.forward.tell is not None:
             self._tell(outcome, failed(step, outcome.began - self.start, outcome.took, error, outcome.place))
+        self._raise_or_note(step.number, error)
+
+    def _raise_or_note(self, number: int, error: BaseException) -> None:
         if not isinstance(error, Exception) or isinstance(error, MemoryError):
             raise error
-        self.errors[step.number] = error
+        self.errors[number] = error
 
     def _tell(self, outcome: Outcome, fact: Fact) -> None:
-        for told in (*outcome.before, fact, *outcome.after):
-            self.forward.say(told)
+        told = [*outcome.before, fact, *outcome.after]
+        if outcome.host is not None:
+            told = [{**each, "host": outcome.host} for each in told]
+            if outcome.error is None:
+                told.insert(2, left(outcome.host, outcome.began - self.start, outcome.took))
+        for each in told:
+            self.forward.say(each)
 
 
 class _Crew:
-    """Up to so many daemon threads, started as they are needed, each doing one job at a time."""
+    """Daemon threads, started as they are needed, each doing one job at a time.
+
+    Up to so many are `busy` with nodes; any number is `away` with slices for hosts.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.busy = 0
+        self.busy = self.away = 0
         self._started = 0
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome | Back] = SimpleQueue()
 
     def has_room(self) -> bool:
         return self.busy < self.most
 
     def give(self, job: Job) -> None:
-        if self.busy == self._started:
+        self._start(job)
+        self.busy += 1
+
+    def send(self, job: Job) -> None:
+        self._start(job)
+        self.away += 1
+
+    def _start(self, job: Job) -> None:
+        if self.busy + self.away == self._started:
             work = threading.Thread(
                 target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True
             )
             work.start()
             self._started += 1
-        self.busy += 1
         self._jobs.put(job)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Outcome | Back:
         outcome = None
         while outcome is None:
             try:
                 outcome = self._outcomes.get(timeout=_LOOKS_UP)
             except Empty:  # Python sleeps through a signal that comes just as it begins to wait
                 continue
-        self.busy -= 1
+        if isinstance(outcome, Outcome) and outcome.host is None:
+            self.busy -= 1
+        else:
+            self.away -= 1
         return outcome
 
     def dismiss(self) -> None:
@@ -151,7 +276,7 @@ class _Crew:
             self._jobs.put(None)
 
 
-def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome]) -> None:
+def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome | Back]) -> None:
     while (job := jobs.get()) is not None:
         outcome = job()
         del job  # it holds the node's input, which may be the last reference there is
@@ -159,7 +284,7 @@ def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome]) -> None
         del outcome
 
 
-def _call_in(branch: Branch, modes: Any, do: Job) -> Outcome:
+def _call_in(branch: Branch, modes: Any, do: Callable[[], Outcome]) -> Outcome:
     HERE.set(branch)  # in a context of its own, which ends with this call
     try:
         with tensors.within(modes):

@@ -16,7 +16,8 @@ class Outcome(NamedTuple):
     """What became of one step; times in nanoseconds.
 
     `before` and `after` are facts told around the step's own; `bytes` is the size of what was recalled. `place` says
-    which items a mapped node was at. `missed` is a step that was to be recalled and has to run.
+    which items a mapped node was at. `missed` is a step that was to be recalled and has to run. `host` is where the
+    items of a mapped node were sent.
     """
 
     step: int
@@ -30,6 +31,7 @@ class Outcome(NamedTuple):
     after: tuple[Fact, ...] = ()
     place: str = ""
     missed: bool = False
+    host: str | None = None
 
 
 def call(step: Bound, value: Any, clock: Callable[[], int]) -> Outcome:
@@ -59,3 +61,7 @@ class Calls:
     def do(self, step: Bound, role: Role, value: Any) -> Outcome:  # noqa: ARG002  the others' is one of two
         """Carry out a step; never raises what the node does, but says it."""
         return call(step, value, self.clock)
+
+    def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:  # noqa: ARG002
+        """Write down what a host gave for a step that is to be kept: what is handed on then, and the fact of it."""
+        return None

@@ -28,6 +28,11 @@ def failed(step: Bound, began: int, took: int, error: BaseException, place: str 
     return _placed(fact, step)
 
 
+def left(host: str, began: int, took: int) -> Fact:
+    """A slice went to `host` and came back; both durations in nanoseconds."""
+    return {"fact": "left", "host": host, "began_us": f"{began // 1000}", "took_us": f"{took // 1000}"}
+
+
 def finished(start: int) -> Fact:
     """The forward returned, which began at `start`. The sequential loop writes this fact itself."""
     return {"fact": "finished", "took_us": _since(start)}

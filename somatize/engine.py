@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import branches, watching
 from .calling import Calls
+from .elsewhere import Broker, refuse_unknown
 from .ending import annotate, broken, failed, finished
 from .errors import GraphError
 from .program import Keeping, Program, fetch, held_to
@@ -33,13 +34,16 @@ def run(
     graph: Any,
     threads: int,
     keeping: Keeping | None = None,
+    broker: Broker | None = None,
 ) -> Any:
     """One forward of `program`; see `Graph.forward`."""
     if program.refusal is not None:
         program.refuse()
     plain = (type(threads) is int and threads == 1) or checked_threads(threads) == 1
-    if program.maps or (keeping is not None and program.keeps):
+    if not program.plain or (keeping is not None and program.keeps):
         plain = False
+        if program.goes:
+            refuse_unknown(program, broker)
     around = HERE.get()
     if watching_ is None and around is None and plain:
         forward = program.unwatched
@@ -55,12 +59,14 @@ def run(
     here = HERE.set(forward)
     try:
         if forward.tell is None:
-            return _walk(program, given, forward) if plain else _walk_agenda(program, given, forward, threads, keeping)
+            if plain:
+                return _walk(program, given, forward)
+            return _walk_agenda(program, given, forward, threads, keeping, broker)
         program.running.append(forward)
         try:
             if plain:
                 return _observe(program, given, forward)
-            return _observe_agenda(program, given, forward, threads, keeping)
+            return _observe_agenda(program, given, forward, threads, keeping, broker)
         finally:
             program.running.remove(forward)
             if forward.doors or forward.raised:
@@ -184,21 +190,34 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
 
 
 def _walk_agenda(
-    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, start: int = 0
+    program: Program,
+    given: Any,
+    forward: Forward,
+    threads: int,
+    keeping: Keeping | None,
+    broker: Broker | None,
+    start: int = 0,
 ) -> Any:
-    """The plan by an agenda: in branches, or with nodes that are recalled, kept or mapped."""
-    if not program.maps and (keeping is None or not program.keeps):
+    """The plan by an agenda: in branches, at hosts, or with nodes that are recalled, kept or mapped."""
+    if program.plain and (keeping is None or not program.keeps):
         return branches.walk(program, given, forward, threads, Calls(forward), start)
     from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
 
     cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
-    return branches.walk(program, given, forward, threads, Works(program, forward, cache), start)
+    trips = None
+    if program.goes and broker is not None:
+        from .trips import Trips
+
+        trips = Trips(program, forward, broker, keeps=cache is not None)
+    return branches.walk(program, given, forward, threads, Works(program, forward, cache, trips), start, trips)
 
 
-def _observe_agenda(program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None) -> Any:
+def _observe_agenda(
+    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: Broker | None
+) -> Any:
     start = clock()
     try:
-        answer = _walk_agenda(program, given, forward, threads, keeping, start)
+        answer = _walk_agenda(program, given, forward, threads, keeping, broker, start)
         forward.end(finished(start))
     except BaseException as error:
         if not forward.over:

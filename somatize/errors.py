@@ -13,6 +13,14 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── NotFrozen           a cached node that still learns, or is fed by one that does
     │   └── NoItems             a mapped node whose input has no items, or not as many answers; also TypeError
     ├── NotBuilt                a declared mark that nothing here can execute; also NotImplementedError
+    ├── WorkerError             a host that cannot do what was asked of it; also RuntimeError
+    │   ├── NoHost              a node's host that the broker has no entry for; also LookupError
+    │   ├── BadWorker           a program that is no worker, or one this end cannot work with
+    │   ├── WorkerDied          a worker that ended in the middle; also ConnectionError
+    │   ├── HostTimeout         a host that took longer than its timeout; also TimeoutError
+    │   ├── NotSendable         a value or code that cannot travel; also TypeError
+    │   ├── BrokerClosed        a broker used after its `close`
+    │   └── RemoteError         a far node's exception that cannot be rebuilt here, as text
     ├── DeviceMismatch          a placed node that answered with a tensor elsewhere; also RuntimeError
     ├── WatchingError           a `watching=` that is nothing a forward can tell; also TypeError
     ├── FactError               a dict that is no fact, or a fact outside the vocabulary; also ValueError
@@ -92,6 +100,47 @@ class NoItems(GraphError, TypeError):
 
 class NotBuilt(SomatizeError, NotImplementedError):
     """A declared mark asks for something that this version cannot execute; nothing ran."""
+
+
+class WorkerError(SomatizeError, RuntimeError):
+    """A host cannot do what was asked of it."""
+
+
+class NoHost(WorkerError, LookupError):
+    """A node is to run on a host that the broker has no entry for, or no broker was given; nothing ran."""
+
+
+class BadWorker(WorkerError):
+    """A program is no worker, or one that this end cannot work with; the text has what it printed."""
+
+
+class WorkerDied(WorkerError, ConnectionError):
+    """A worker ended in the middle of its work; the text names host and node, how it ended, and its last words."""
+
+
+class HostTimeout(WorkerError, TimeoutError):
+    """A host took longer than its worker's timeout; its worker was ended."""
+
+
+class NotSendable(WorkerError, TypeError):
+    """A value, or the code of a node, cannot travel to its host or back; the text says what it is and why."""
+
+
+class BrokerClosed(WorkerError):
+    """A broker was used after its `close`."""
+
+
+class RemoteError(WorkerError):
+    """A node on a host raised what cannot be rebuilt here.
+
+    `type` is the name of its class there, `said` its text, `traceback` the far traceback as text.
+    """
+
+    def __init__(self, message: str = "", type: str = "", said: str = "", traceback: str = "") -> None:
+        super().__init__(message)
+        self.type = type
+        self.said = said
+        self.traceback = traceback
 
 
 class DeviceMismatch(SomatizeError, RuntimeError):

@@ -30,6 +30,15 @@ class Memory(Protocol):
         """Write an answer down; gives what is to be handed on."""
 
 
+class Partly(Exception):
+    """Some of the items asked for at once were answered before `error`: `answers` by their place among them."""
+
+    def __init__(self, error: BaseException, answers: dict[int, Any], failed: list[int]) -> None:
+        self.error = error
+        self.answers = answers
+        self.failed = failed
+
+
 class Through:
     """One pass of a mapped node through its items, and the counts of what happened."""
 
@@ -146,15 +155,24 @@ class Through:
                 answers = [self._call(pending[0][1])]
             else:
                 answers = self._checked(self._call([item for _, item, _ in pending]), len(pending))
+        except Partly as partly:
+            self._answered([(pending[at], answer) for at, answer in partly.answers.items()])
+            self.failed += len(partly.failed)
+            first, last = pending[partly.failed[0]][0], pending[partly.failed[-1]][0]
+            self.place = f"at item {first}" if first == last else f"at items {first} to {last}"
+            raise partly.error from None
         except BaseException:
             self.failed += len(pending)
             raise
-        for (index, _, name), answer in zip(pending, answers, strict=True):
-            kept = self._memory.keep(name, answer) if self._memory is not None and name is not None else answer
-            self.answers[index] = kept
-        self.ran += len(pending)
+        self._answered(list(zip(pending, answers, strict=True)))
         self.place = ""
         self._say_progress()
+
+    def _answered(self, pairs: list[tuple[tuple[int, Any, str | None], Any]]) -> None:
+        for (index, _, name), answer in pairs:
+            kept = self._memory.keep(name, answer) if self._memory is not None and name is not None else answer
+            self.answers[index] = kept
+        self.ran += len(pairs)
 
     def _checked(self, answers: Any, asked: int) -> list[Any]:
         try:

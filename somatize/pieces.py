@@ -56,12 +56,15 @@ class Marks:
     frozen: Frozen | None = None
     cached: Cached | None = None
     mapped: Mapped | None = None
+    retries: int | None = None
 
     def inside(self, outer: Marks) -> Marks:
         """These marks, and those of `outer` where nothing is said here: the innermost wins."""
         if outer == _UNMARKED:
             return self
         inherited = {f.name: getattr(outer, f.name) for f in fields(self) if getattr(self, f.name) is None}
+        if self.host is not None:
+            inherited.pop("retries", None)  # which were said of another host
         return replace(self, **inherited)
 
 
@@ -102,9 +105,14 @@ class Piece:
         """
         return Marked(self, Marks(device=checked_device(device)))
 
-    def at(self, host: str) -> Piece:
-        """To run on the host the graph calls `host`."""
-        return Marked(self, Marks(host=_text("a host", host)))
+    def at(self, host: str, *, retries: int = 0) -> Piece:
+        """To run on the host the graph calls `host`, which `forward(broker=)` knows.
+
+        With `retries` it may be run again, so many times, where the host died or hung in the middle of it.
+        """
+        if type(retries) is not int or retries < 0:
+            raise GraphError(f"at(retries={retries!r}): it is how often a node may be run again, 0 or more")
+        return Marked(self, Marks(host=_text("a host", host), retries=retries or None))
 
     def frozen(self, state: str | None = None) -> Piece:
         """No longer learning. `state` names its state where the caller knows a name, such as a checkpoint's digest."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from . import synchronising, tensors
 from .context import Ctx
-from .errors import DeviceMismatch, NoItems, NotBuilt, NotFrozen, SomatizeError
+from .errors import DeviceMismatch, NoItems, NotFrozen, SomatizeError
 from .implementation import Implementation
 from .plan import Plan, Step
 from .watching import Forward
@@ -66,11 +66,18 @@ class Program:
         """The steps that need a name for something to be kept: the cached ones and all above them, in order."""
         self.keeps = bool(self.named)
         self.maps = any(step.marks.mapped is not None for step in plan.steps)
+        self.goes = any(step.marks.host is not None for step in plan.steps)
+        self.plain = not self.maps and not self.goes
+        """Whether a forward that keeps nothing is a walk along the steps."""
+        self.slices: dict[Any, Any] = {}
+        """What was found to go where, by which steps run."""
         self.implementations = implementations
         self._stores: dict[Any, Any] = {}
         self.namer: Any = None
         """Made where something is first to be kept; it remembers what it found of each node."""
         self._synchronised: Program | None = None
+        self.waits = False
+        """Whether its placed nodes wait for their devices."""
         self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
         lone_last = bool(plan.steps) and plan.leaves == (len(plan.steps) - 1,)
         self.leaf: Source = self._leaf()
@@ -91,6 +98,7 @@ class Program:
         """This program with nodes that wait for their devices; made when first asked for."""
         if self._synchronised is None:
             self._synchronised = Program(self.plan, synchronising.waiting(self.plan, self.implementations))
+            self._synchronised.waits = True
         return self._synchronised
 
     def _bind(self, step: Step, implementation: Implementation) -> Bound:
@@ -179,11 +187,6 @@ def _cached_and_above(plan: Plan) -> list[int]:
 
 def _refusal(plan: Plan) -> tuple[type[SomatizeError], str] | None:
     for step in plan.steps:
-        if step.marks.host is not None:
-            return NotBuilt, (
-                f"node {step.node!r} was declared .at({step.marks.host!r}), which this version can declare and not "
-                "run; take the mark away to run it here"
-            )
         if step.marks.mapped is not None and len(step.inputs) > 1:
             return NoItems, (
                 f"node {step.node!r} is mapped and is fed by {len(step.inputs)} nodes, whose items are not clear: "

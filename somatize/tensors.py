@@ -173,6 +173,32 @@ def load_tensor(plain: list[Any], absent: dict[str, str]) -> Any:
         return tensor if device == "cpu" else _moved(tensor, device, absent)
 
 
+def tensor_over(plain: list[Any], data: Any, absent: dict[str, str]) -> Any:
+    """The tensor that `dump_tensor` described, over the memory of `data` itself, and moved to its device."""
+    import torch
+
+    dtype_name, shape, device, order = plain
+    if order != sys.byteorder:
+        raise StoreError(f"the value holds a torch tensor of a {order}-endian machine, and this one is not")
+    dtype = getattr(torch, dtype_name)
+    with torch.inference_mode(False):
+        view = memoryview(data).cast("B")
+        if not view.nbytes:
+            tensor = torch.empty(shape, dtype=dtype)
+        else:
+            view = memoryview(bytearray(view)) if view.readonly else view
+            tensor = torch.frombuffer(view, dtype=torch.uint8).view(dtype).reshape(shape)
+        return tensor if device == "cpu" else _moved(tensor, device, absent)
+
+
+def versions(thing: object) -> Any:
+    """What tells that a Module's parameters or buffers were written to, or replaced; torch misses writes to `.data`."""
+    if not is_module(thing):
+        return None
+    held = [*thing.parameters(), *thing.buffers()]  # type: ignore[attr-defined]
+    return [(id(tensor), tensor.data_ptr(), tensor._version) for tensor in held]
+
+
 def rows_of_bytes(tensor: Any) -> Iterator[memoryview]:
     """The bytes of a tensor's elements in order: its own memory where that lies so on the CPU, else a bit at a time.
 

@@ -88,7 +88,7 @@ class Forward(Place):
     """The watchers one by one; empty for a plain callable alone."""
     raised: tuple[_Door, ...] = ()
     """Those that raised: they are told nothing more, but closed with the others."""
-    entering: Callable[[str], object] | None = None
+    entering: Callable[..., object] | None = None
     gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
@@ -146,24 +146,24 @@ class Forward(Place):
         if interrupt is not None:
             raise interrupt
 
-    def enter(self, node: str) -> None:
-        """A node is about to run; for those who want to know, one at a time."""
+    def enter(self, *where: str) -> None:
+        """A node is about to run, here or at the host named after it; for those who want to know, one at a time."""
         if self.gate is None:
-            self._enter(node)
+            self._enter(where)
         else:
             with self.gate:
-                self._enter(node)
+                self._enter(where)
 
-    def _enter(self, node: str) -> None:
+    def _enter(self, where: tuple[str, ...]) -> None:
         if self.entering is not None:
             try:
-                self.entering(node)
+                self.entering(*where)
             except Exception as error:
                 self.refuse(error)
 
-    def enter_all(self, node: str) -> None:
+    def enter_all(self, *where: str) -> None:
         """`entering`, guarded, for whoever has it."""
-        self._offer("entering", node)
+        self._offer("entering", *where)
 
     def progress(self, node: str, done: int, total: int | None) -> None:
         """Say how far a node is to whoever wants to know; under the gate."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .agenda import Role
 from .cache import CLAIMS, Cache, Found
 from .calling import Calls, Outcome, call
+from .dealing import Dealing
 from .errors import GraphError, UnknownNode, Unnameable, nearest
 from .facts import Fact
 from .keys import Name
@@ -15,6 +16,9 @@ from .mapped import Through
 from .plan import Plan
 from .program import Bound, Keeping, Program, held_to
 from .watching import Forward
+
+if TYPE_CHECKING:
+    from .trips import Trips
 
 
 def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:
@@ -47,8 +51,9 @@ def _refreshed(plan: Plan, nodes: tuple[str, ...]) -> set[int]:
 class Works(Calls):
     """Carries out the steps of a forward that recalls, keeps and maps; from several threads, if it runs in several."""
 
-    def __init__(self, program: Program, forward: Forward, cache: Cache | None) -> None:
+    def __init__(self, program: Program, forward: Forward, cache: Cache | None, trips: Trips | None = None) -> None:
         super().__init__(forward)
+        self._trips = trips
         self._marks = [step.marks for step in program.plan.steps]
         self._steps = program.plan.steps
         self._forward = forward
@@ -119,14 +124,29 @@ class Works(Calls):
         finally:
             CLAIMS.release([claim])
 
+    def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:
+        if self.cache is None or self._marks[number].cached is None:
+            return None
+        name, step = self.cache.name(number), self._steps[number]
+        if name is None:
+            self.cache.say_unnamed(number)
+            return None
+        kept = self.cache.keep(step, name, value)
+        return None if kept is None else (kept.value, _kept_fact(step.node, kept.bytes, kept.took))
+
     def _items(self, step: Bound, value: Any) -> Outcome:
         mapped = self._marks[step.number].mapped
         assert mapped is not None
+        host = self._trips.sends(step.number) if self._trips is not None else None
+        call, batch = caller(step), mapped.batch
+        if host is not None and self._trips is not None:
+            far = Dealing(self._trips, step.number, mapped.batch)
+            call, batch = far.answers, far.window
         memory = (
             _Memory(self.cache, step.number) if self.cache is not None and self._marks[step.number].cached else None
         )
         progress = self._progress(step.node) if self._forward.tell is not None else None
-        through = Through(step.node, _caller(step), mapped.batch, memory, progress)
+        through = Through(step.node, call, batch, memory, progress)
         began = self.clock()
         answers, error = None, None
         try:
@@ -147,6 +167,7 @@ class Works(Calls):
             before=(_items_fact(step.node, through.items, through.ran, through.recalled, through.failed),),
             after=memory.told(step.node) if memory is not None else (),
             place=through.place,
+            host=host,
         )
 
     def _progress(self, node: str) -> Callable[[int, int | None], None]:
@@ -217,7 +238,9 @@ class _Memory:
         return (_kept_fact(node, self.kept_bytes, self.kept_took),) if self.kept else ()
 
 
-def _caller(step: Bound) -> Callable[[Any], Any]:
+def caller(step: Bound) -> Callable[[Any], Any]:
+    """What gives the answer of a mapped node to one item, or one batch."""
+
     def answer(item: Any) -> Any:
         found = step.runner.forward(item) if step.ctx is None else step.runner.forward(item, step.ctx)
         if step.device is not None:

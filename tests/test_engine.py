@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Node, engine, node
-from somatize.errors import GraphError, NotBuilt, SomatizeError
+from somatize.errors import GraphError, NoHost
 
 Facts = list[dict[str, str]]
 
@@ -307,19 +307,12 @@ def test_threads_is_a_whole_number(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(
-    ("mark", "words"),
-    [
-        (lambda piece: piece.at("w1"), r"'b' was declared \.at\('w1'"),
-    ],
-)
-def test_what_is_not_built_is_refused_before_anything_runs(mark: Any, words: str, threads: int) -> None:
+def test_a_host_nobody_knows_is_refused_before_anything_runs(threads: int) -> None:
     ran: list[int] = []
     seen: Facts = []
-    graph = Graph.somatize(node(ran.append).named("a") >> mark(Pass().named("b")))
-    with pytest.raises(NotBuilt, match=words) as refused:
+    graph = Graph.somatize(node(ran.append).named("a") >> Pass().named("b").at("w1"))
+    with pytest.raises(NoHost, match=r"node 'b' is to run at host 'w1', and no broker was given"):
         graph.forward(1, watching=seen.append, threads=threads)
-    assert isinstance(refused.value, NotImplementedError | SomatizeError)
     assert (ran, seen) == ([], [])
 
 

@@ -17,6 +17,7 @@ DOORS = {
     "ipywidgets": {"cells.py"},
     "anywidget": {"cells.py"},
     "numpy": {"codecs/arrays.py"},
+    "cloudpickle": {"worker/payload.py"},
 }
 
 
@@ -36,6 +37,11 @@ def test_each_outside_library_has_one_door():
         for library in imported(path) & doors.keys():
             doors[library].add(path.relative_to(PACKAGE).as_posix())
     assert doors == DOORS
+
+
+def test_only_what_travels_is_unpickled():
+    pickles = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "pickle" in imported(path)}
+    assert pickles == {"worker/payload.py"}
 
 
 def test_nothing_in_a_store_is_ever_unpickled():

@@ -1,0 +1,84 @@
+"""What the engine and a broker say to each other: a trip goes to a host, and what became of it comes back.
+
+The engine knows no worker: it is given a `Broker`, which carries trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from .errors import NoHost
+from .program import Program
+from .slices import Slice
+
+HELD = object()
+"""Stands for a value that stayed at its host."""
+
+Said = list[Any]
+"""One thing a host said on the way: its kind, and what belongs to it.
+
+``["fact", fact]``, ``["enter", node]``, ``["progress", node, done, total]``, ``["log", node, attributes]`` and
+``["warning", node, category, text, file, line]``.
+"""
+
+
+class Trip(NamedTuple):
+    """A slice on its way, with the values it takes; `forward` tells its forward from any other."""
+
+    slice: Slice
+    program: Program
+    forward: int
+    given: Any
+    values: list[Any]
+    watched: bool
+    enters: bool
+    items: bool = False
+    """Whether `given` is a list of items for the one mapped node of the slice."""
+
+
+class Landed(NamedTuple):
+    """What became of a trip: the values that came back by step, or what was raised and at which step.
+
+    `told` says that the host told the `failed` of that step itself, or that none is due. `place` says which items it
+    was at; where items were sent, `done` are the answers to those before, and `failed` how many were at fault.
+    """
+
+    values: Mapping[int, Any]
+    error: BaseException | None = None
+    step: int = -1
+    told: bool = False
+    place: str = ""
+    done: list[Any] | None = None
+    failed: int = 1
+
+
+class Broker(Protocol):
+    """Knows a worker, or several, for each host."""
+
+    def hosts(self) -> Mapping[str, int]:
+        """How many workers each host has. Raises `BrokerClosed`."""
+
+    def carry(self, trip: Trip, hear: Callable[[Said], None], at: int = 0) -> Landed:
+        """Take a trip to the `at`-th worker of its host and back, whatever becomes of it.
+
+        `hear` is called with what is said on the way, in order, in this thread. An interrupt of this thread stops the
+        trip, and its worker if need be.
+        """
+
+    def abandon(self, forward: int) -> None:
+        """Stop the trips of a forward that are on their way in other threads; does not wait for that."""
+
+    def over(self, forward: int, hosts: Collection[str]) -> None:
+        """A forward ended: let go of what these hosts hold of it."""
+
+
+def refuse_unknown(program: Program, broker: Broker | None) -> None:
+    """Raises `NoHost` where a step of `program` is to run on a host that `broker` does not have."""
+    known = broker.hosts() if broker is not None else {}
+    for step in program.plan.steps:
+        host = step.marks.host
+        if host is not None and host not in known:
+            there = f"the broker has {', '.join(map(repr, known)) or 'none'}" if broker is not None else "no broker"
+            there += " was given: forward(..., broker=Broker.embedded({...}))" if broker is None else ""
+            raise NoHost(f"node {step.node!r} is to run at host {host!r}, and {there}; nothing ran")

@@ -1,0 +1,164 @@
+"""Slices of a forward on their way to hosts: what is sent when, what comes back, and what is told of it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from time import perf_counter_ns as clock
+from typing import Any, NamedTuple
+
+from .agenda import Agenda, Role
+from .elsewhere import HELD, Broker, Landed, Said, Trip
+from .program import INPUT, Program
+from .slices import Slice, slices
+from .watching import HERE, Branch, Forward
+
+_NUMBERS = itertools.count(1)
+_REMEMBERED = 16
+
+
+class Back(NamedTuple):
+    """A slice that came back; times in nanoseconds."""
+
+    slice: Slice
+    landed: Landed
+    began: int
+    took: int
+
+
+class Trips:
+    """The trips of one forward."""
+
+    def __init__(self, program: Program, forward: Forward, broker: Broker, *, keeps: bool) -> None:
+        self.broker = broker
+        self.number = next(_NUMBERS)
+        self._program = program
+        self._forward = forward
+        self._keeps = keeps
+        self._by_head: dict[int, Slice] = {}
+        self._held: set[tuple[str, int]] = set()
+        self._steps = {step.node: step.number for step in program.plan.steps}
+
+    def plan(self, agenda: Agenda) -> None:
+        """Bundle what is to run into slices; once all that can be recalled was."""
+        running = frozenset(number for number, role in enumerate(agenda.roles) if role is Role.RUN)
+        known = self._program.slices.get((running, self._keeps))
+        if known is None:
+            known = self._cut(running)
+            if len(self._program.slices) < _REMEMBERED:
+                self._program.slices[running, self._keeps] = known
+        self._by_head = {one.steps[0]: one for one in known}
+        agenda.bundle([one.steps for one in self._by_head.values()])
+
+    def _cut(self, running: frozenset[int]) -> list[Slice]:
+        steps, spread = self._program.plan.steps, self.broker.hosts()
+        here = {step.number for step in steps if step.marks.host is not None}
+        kept = {number for number in here if self._keeps and steps[number].marks.cached is not None}
+        alone = {n for n in here if steps[n].marks.mapped and (n in kept or spread[steps[n].marks.host or ""] > 1)}
+        return slices(self._program.plan, running, alone, kept)
+
+    def headed(self, number: int) -> Slice:
+        """The slice that is taken as this step."""
+        return self._by_head[number]
+
+    def packed(self, one: Slice, slots: list[Any]) -> Trip:
+        """A slice with the values it takes."""
+        roots = any(not self._program.plan.steps[number].inputs for number in one.steps)
+        values = [HELD if (one.host, number) in self._held else slots[number] for number in one.takes]
+        tell = self._forward.tell is not None
+        given = slots[INPUT] if roots else None
+        return Trip(one, self._program, self.number, given, values, tell, self._forward.entering is not None)
+
+    def go(self, trip: Trip) -> Back:
+        """Take one trip, in whichever thread."""
+        began = clock()
+        try:
+            landed = self.broker.carry(trip, self.hearing(trip.slice.host))
+        except BaseException as error:  # an interrupt, or what went wrong with the host
+            landed = Landed({}, error, getattr(error, "step", -1), told=getattr(error, "told", False))
+        return Back(trip.slice, landed, began, clock() - began)
+
+    def landed(self, one: Slice) -> None:
+        """Remember what stayed at the host of a slice that came back."""
+        self._held.update((one.host, number) for number in one.holds)
+
+    def sends(self, number: int) -> str | None:
+        """The host to which the items of a mapped node are sent from here, or None."""
+        one = self._by_head.get(number)
+        return one.host if one is not None and one.alone else None
+
+    def width(self, number: int) -> int:
+        """How many workers the items of a node go to."""
+        return self.broker.hosts()[self._by_head[number].host]
+
+    def go_with_items(self, number: int, items: list[Any], at: int) -> Landed:
+        """Take some items of a mapped node to the `at`-th worker of its host."""
+        one = self._by_head[number]
+        node = self._program.plan.steps[number].node
+        tell = self._forward.tell is not None
+        trip = Trip(one, self._program, self.number, items, [], tell, enters=False, items=True)
+        return self.broker.carry(trip, self.hearing(one.host, items=node), at)
+
+    def hearing(self, host: str, *, items: str | None = None) -> Callable[[Said], None]:
+        """What is done about each thing that `host` says; facts about the items of node `items` are summed up here."""
+
+        def hear(said: Said) -> None:
+            if self._forward.over:
+                return
+            if said[0] == "fact":
+                fact = said[1]
+                if items is None or fact.get("node") != items or fact["fact"] not in ("items", "ran", "failed"):
+                    fact["host"] = host
+                    self._forward.say(fact)
+            elif said[0] == "enter":
+                self._forward.enter(said[1], host)
+            elif said[0] == "progress" and items is None:
+                with self._forward.gate:  # type: ignore[union-attr]
+                    self._forward.progress(*said[1:])
+            elif said[0] in ("log", "warning"):
+                with self._at(said[1]):
+                    (_log if said[0] == "log" else _warn)(host, *said[2:])
+
+        return hear
+
+    @contextmanager
+    def _at(self, node: str) -> Any:
+        here = HERE.set(Branch(self._forward, self._steps.get(node, -1)))
+        try:
+            yield
+        finally:
+            HERE.reset(here)
+
+    def end(self, *, abandoned: bool) -> None:
+        """The walk is over: what is still on its way is stopped, and what hosts hold is let go."""
+        if abandoned:
+            self.broker.abandon(self.number)
+        if self._held:
+            self.broker.over(self.number, {host for host, _ in self._held})
+
+
+def _log(host: str, attributes: dict[str, Any]) -> None:
+    record = logging.makeLogRecord({**attributes, "host": host})
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
+
+
+def _warn(host: str, category: str, text: str, file: str, line: int) -> None:
+    kind = getattr(sys.modules["builtins"], category, None)
+    kind = kind if isinstance(kind, type) and issubclass(kind, Warning) else _ours(category)
+    try:
+        warnings.warn_explicit(f"{text} (on host {host})", kind, file, line)
+    except Warning as raised:  # where warnings are errors, what a host warned of is still only a warning
+        print(f"{type(raised).__name__}: {raised}", file=sys.stderr)  # noqa: T201
+
+
+def _ours(category: str) -> type[Warning]:
+    from . import errors
+
+    kind = getattr(errors, category, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Warning) else UserWarning

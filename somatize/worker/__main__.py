@@ -1,0 +1,88 @@
+"""``python -m somatize.worker``: a worker, started by the one who sends it work, and talking over stdin and stdout."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import select
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+_HIGH = 100
+"""From which number on the wire's descriptors lie, out of the way of those that node code opens and closes."""
+
+
+def main() -> int:
+    """Serve whoever started this process, until that one is gone."""
+    argparse.ArgumentParser(
+        prog="python -m somatize.worker",
+        description="Runs nodes of a graph for the process that started it, over its stdin and stdout. It listens on "
+        "nothing and takes no options: Worker.spawn([sys.executable, '-m', 'somatize.worker']) starts it, or any other "
+        "command that does, such as ssh gpu1 python -m somatize.worker.",
+    ).parse_args()
+    if os.isatty(0):
+        print("This is one end of a connection and nothing to type into: see --help.", file=sys.stderr)  # noqa: T201
+        return 2
+    reading, writing = _take_wire()
+    from .serve import Server
+    from .wire import Wire
+
+    server = Server(Wire(reading, writing), _where())
+    threading.Thread(target=_watch, args=(reading, lambda: server.computing), name="somatize-life", daemon=True).start()
+    os.register_at_fork(after_in_child=lambda: os.closerange(reading, writing + 1))
+    server.serve()
+    threading.Thread(target=_end_soon, args=(1.0,), daemon=True).start()  # whatever node code left running
+    return 0
+
+
+def _take_wire() -> tuple[int, int]:
+    """The descriptors of stdin and stdout for the wire; in their place, nothing to read and stderr.
+
+    Before any code of a user is there: what it prints, or reads, or its child processes do, is then never the wire.
+    """
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    return reading, writing
+
+
+def _where() -> Callable[[int, str], None]:
+    """What notes, in memory that outlives this process, which step it is at."""
+    given = os.environ.pop("SOMATIZE_WORKER_PAGE", "")
+    if not given.isdigit():
+        return lambda *_: None
+    import mmap
+
+    page = mmap.mmap(int(given), mmap.PAGESIZE)
+    os.close(int(given))
+    pack = struct.Struct("<q").pack_into
+    return lambda number, _node: pack(page, 0, number + 1)
+
+
+def _watch(reading: int, computing: Callable[[], bool]) -> None:
+    """End with the one who started this process, even in the middle of a node."""
+    poll = select.poll()
+    poll.register(reading, 0)  # tells only that the other end is gone
+    poll.poll()
+    _end_soon(0.0 if computing() else 1.0)
+
+
+def _end_soon(seconds: float) -> None:
+    time.sleep(seconds)
+    if os.getpgrp() == os.getpid():  # its own group: what it started ends too
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

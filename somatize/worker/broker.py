@@ -1,0 +1,149 @@
+"""Which worker stands for which host, for one who has the processes started himself."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from somatize.elsewhere import Landed, Said, Trip
+from somatize.errors import BadWorker, BrokerClosed, NoHost
+
+from .connection import Connection
+from .payload import MODES
+
+
+class Worker:
+    """How a worker is started; nothing is, until work is sent to it."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        mode: str,
+        send: Sequence[str],
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        timeout: float | None,
+    ) -> None:
+        self.argv = argv
+        self.mode = mode
+        self.send = send
+        self.env = env
+        self.cwd = cwd
+        self.timeout = timeout
+
+    @classmethod
+    def spawn(
+        cls,
+        argv: Sequence[str],
+        *,
+        mode: str = "network",
+        send: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: Any = None,
+        timeout: float | None = None,
+    ) -> Worker:
+        """A worker that the command `argv` starts: ``[sys.executable, "-m", "somatize.worker"]``, also through ssh.
+
+        With the mode ``"network"`` code travels, that of the modules in `send` by value too; with ``"project"`` only
+        names and state do, and the worker imports the classes itself. `env` is added to this environment. `timeout`
+        is how many seconds a trip may take, for hosts that hang. Raises `BadWorker` for what cannot be.
+        """
+        if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
+            raise BadWorker(f"argv={argv!r}: it is a list of texts, a command and its arguments")
+        if mode not in MODES:
+            raise BadWorker(f"mode={mode!r}: it is 'network' or 'project'")
+        if isinstance(send, str):
+            raise BadWorker(f"send={send!r}: it is a list of modules, as [{send!r}]")
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise BadWorker(f"timeout={timeout!r}: it is a number of seconds")
+        return cls(tuple(argv), mode, tuple(send), env, None if cwd is None else str(cwd), timeout)
+
+    def __repr__(self) -> str:
+        return f"Worker.spawn({list(self.argv)!r}, mode={self.mode!r})"
+
+
+class Broker:
+    """Knows which workers stand for which hosts: ``forward(..., broker=broker)``.
+
+    Use it in a ``with``, or `close` it. It serves any number of graphs, from any number of threads; nodes live on in
+    its workers from one forward to the next.
+    """
+
+    def __init__(self, connections: Mapping[str, Sequence[Any]]) -> None:
+        """Made by `embedded` and `ray`."""
+        self._connections = {host: list(those) for host, those in connections.items()}
+        self._widths = {host: len(those) for host, those in self._connections.items()}
+        self._closed = False
+        self._close = weakref.finalize(self, _close_all, [c for those in self._connections.values() for c in those])
+
+    @classmethod
+    def embedded(cls, workers: Mapping[str, Worker | Sequence[Worker]]) -> Broker:
+        """A broker whose workers are started by this process, and end with it.
+
+        Several workers for a host share the items of mapped nodes; other nodes go to the first.
+        """
+        made: dict[str, list[Connection]] = {}
+        for host, those in workers.items():
+            row = [those] if isinstance(those, Worker) else list(those)
+            if not isinstance(host, str) or not row or not all(isinstance(worker, Worker) for worker in row):
+                raise NoHost(f"host {host!r} has {those!r}; it is a Worker, or a list of them")
+            made[host] = [Connection(host, worker) for worker in row]
+        return cls(made)
+
+    def hosts(self) -> Mapping[str, int]:
+        """How many workers each host has. Raises `BrokerClosed`."""
+        if self._closed:
+            raise BrokerClosed("the broker is closed")
+        return self._widths
+
+    def carry(self, trip: Trip, hear: Callable[[Said], None], at: int = 0) -> Landed:
+        """Take a trip to its host and back; for the engine."""
+        self.hosts()
+        landed: Landed = self._connections[trip.slice.host][at].carry(trip, hear)
+        return landed
+
+    def abandon(self, forward: int) -> None:
+        """Stop the trips of a forward; for the engine."""
+        for those in self._connections.values():
+            for connection in those:
+                connection.abandon(forward)
+
+    def over(self, forward: int, hosts: Collection[str]) -> None:
+        """Let go of what hosts hold of a forward; for the engine, which does not wait for it."""
+        connections = [self._connections[host][0] for host in hosts]
+        if any(connection.is_busy() for connection in connections):
+            threading.Thread(target=_over, args=(connections, forward), daemon=True).start()
+        else:
+            _over(connections, forward)
+
+    def close(self) -> None:
+        """End all workers. What is under way there breaks off. A second time does nothing."""
+        self._closed = True
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        hosts = ", ".join(f"{host!r}: {count}" for host, count in self._widths.items())
+        return f"<Broker {{{hosts}}}{', closed' if self._closed else ''}>"
+
+
+def _over(connections: list[Connection], forward: int) -> None:
+    for connection in connections:
+        connection.over(forward)
+
+
+def _close_all(connections: list[Any]) -> None:
+    for connection in connections:
+        connection.hang_up()
+    for connection in connections:
+        connection.close()

@@ -1,0 +1,265 @@
+"""A connection to one worker: started when work is sent, used by one trip at a time, replaced when it broke."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from somatize.elsewhere import HELD, Landed, Said, Trip
+from somatize.errors import BadWorker, HostTimeout, SomatizeWarning, WorkerDied, WorkerError
+
+from . import payload
+from .process import Process
+from .serve import about, libraries
+from .shipping import Shipping
+from .wire import Ended, Garbled, Message, TooLate, Wire
+
+if TYPE_CHECKING:
+    from .broker import Worker
+
+_TO_START = 60.0
+"""Seconds a worker may take until its greeting, where it has no timeout of its own."""
+
+_TO_STOP = 0.4
+"""Seconds an interrupted worker has to say that it stopped."""
+
+_TO_END = 2.0
+_COMPARED = ("numpy", "torch")
+"""Libraries of which another major version is worth a warning."""
+
+
+class _Live:
+    """A worker that runs, and what it has."""
+
+    def __init__(self, process: Process, wire: Wire, hello: dict[str, Any], shipping: Shipping) -> None:
+        self.process = process
+        self.wire = wire
+        self.shipping = shipping
+        self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
+        self.trips = 0
+
+
+class Connection:
+    """To one worker of one host."""
+
+    def __init__(self, host: str, worker: Worker) -> None:
+        self.host = host
+        self.worker = worker
+        self._turn = threading.Lock()
+        self._live: _Live | None = None
+        self._carried: int | None = None
+        self._abandoned = False
+        self._closed = False
+
+    def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        """Take a trip there and back, again where the worker died and every node of it may run again."""
+        left = self._retries(trip)
+        with self._turn:
+            self._carried, self._abandoned = trip.forward, False
+            try:
+                while True:
+                    try:
+                        return self._go(trip, hear)
+                    except (WorkerDied, HostTimeout):
+                        if not left or self._abandoned or self._closed:
+                            raise
+                        left -= 1
+            finally:
+                self._carried = None
+
+    def _retries(self, trip: Trip) -> int:
+        if any(value is HELD for value in trip.values):
+            return 0  # what was held died with it
+        steps = trip.program.plan.steps
+        return min(steps[number].marks.retries or 0 for number in trip.slice.steps)
+
+    def abandon(self, forward: int) -> None:
+        """Stop the trip of that forward, if it is under way; the thread that waits for it sees to the rest."""
+        if self._carried == forward:
+            self._abandoned = True
+            live = self._live
+            if live is not None:
+                live.process.interrupt() if live.is_python else live.process.kill()
+
+    def is_busy(self) -> bool:
+        """Whether a trip is under way."""
+        return self._turn.locked()
+
+    def over(self, forward: int) -> None:
+        """Let the worker let go of what it holds of a forward."""
+        with self._turn, contextlib.suppress(Ended, TooLate):
+            if self._live is not None:
+                self._live.wire.send("over", {"forward": forward}, until=monotonic() + 1)
+
+    def hang_up(self) -> None:
+        """Let the worker end; `close` waits for that."""
+        self._closed = True
+        if self._carried is not None and self._live is not None:
+            self._live.process.kill()
+        elif self._live is not None:
+            self._live.process.hang_up()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        self.hang_up()
+        with self._turn:
+            self._end(_TO_END)
+
+    def _end(self, within: float = 0.0) -> str:
+        live, self._live = self._live, None
+        return live.process.end(within) if live is not None else "no start"
+
+    # -- one trip
+
+    def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        live = self._live
+        if live is not None and not live.process.is_alive():
+            self._end()
+            live = None
+        if live is None:
+            live = self._start()
+        load = live.shipping.load(trip)
+        until = monotonic() + self.worker.timeout if self.worker.timeout is not None else None
+        live.process.forget_at()
+        live.trips += 1
+        load.fields.update(trip=live.trips, level=logging.getLogger().level)
+        try:
+            live.wire.send("slice", load.fields, load.buffers, until)
+            del load
+            return self._landed(trip, live, hear, until)
+        except TooLate:
+            raise self._at(HostTimeout(self._too_late(trip, live)), trip, live, 0.0) from None
+        except (Ended, Garbled) as gone:
+            raise self._died(trip, live, gone) from None
+        except BaseException:
+            self._stop(live)
+            raise
+
+    def _landed(self, trip: Trip, live: _Live, hear: Callable[[Said], None], until: float | None) -> Landed:
+        while True:
+            message = live.wire.receive(until)
+            for said in message.fields.get("said", ()):
+                hear(said)
+            if message.kind == "landed" and message.fields["trip"] == live.trips:
+                live.process.heard.drain()
+                return self._read(trip, message)
+
+    def _read(self, trip: Trip, message: Message) -> Landed:
+        said, mode = message.fields, self.worker.mode
+        numbers, place, failed = said["numbers"], said["place"], said["failed"]
+        values = (
+            payload.unpack(message.buffers[said["error_buffers"] :], mode)
+            if said["error_buffers"] < len(message.buffers)
+            else []
+        )
+        done = values if trip.items else None
+        if said["error"] is None:
+            return Landed({} if trip.items else dict(zip(numbers, values, strict=True)), done=done)
+        error = payload.unpack_error(said["error"], message.buffers[: said["error_buffers"]], mode, self.host)
+        found = {} if trip.items else dict(zip(numbers, values, strict=True))
+        return Landed(found, error, said["step"], said["told"], place, done, failed)
+
+    def _stop(self, live: _Live) -> None:
+        """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""
+        if live.wire.whole and live.is_python and live.process.is_alive():
+            live.process.interrupt()
+            try:
+                until = monotonic() + _TO_STOP
+                while True:
+                    message = live.wire.receive(until)
+                    if message.kind == "landed" and message.fields["trip"] == live.trips:
+                        return
+            except BaseException:  # also a second interrupt, after which nobody waits any more
+                live.process.kill()
+        live.process.kill()
+        self._end()
+
+    def _died(self, trip: Trip, live: _Live, gone: Exception) -> WorkerError:
+        how = f" ({gone})" if isinstance(gone, Garbled) else ""
+        number, node = self._node(trip, live)
+        ended = self._end(0.5)
+        last = live.process.heard.last()
+        error = WorkerDied(f"the worker of host {self.host!r} ended by {ended} in node {node!r}{how}{last}")
+        error.step = number  # type: ignore[attr-defined]
+        return error
+
+    def _at(self, error: WorkerError, trip: Trip, live: _Live, within: float) -> WorkerError:
+        error.step = self._node(trip, live)[0]  # type: ignore[attr-defined]
+        self._end(within)
+        return error
+
+    def _too_late(self, trip: Trip, live: _Live) -> str:
+        node = self._node(trip, live)[1]
+        return f"host {self.host!r} took longer than {self.worker.timeout:g} s, and was in node {node!r}; it was ended"
+
+    def _node(self, trip: Trip, live: _Live) -> tuple[int, str]:
+        """Where the worker was last, as far as it is known."""
+        at = live.process.at()
+        if at not in trip.slice.steps:
+            at = trip.slice.steps[0]
+        return at, trip.program.plan.steps[at].node
+
+    # -- the start
+
+    def _start(self) -> _Live:
+        worker = self.worker
+        process = Process(self.host, worker.argv, worker.env, worker.cwd)
+        wire = Wire(process.reading, process.writing, process.is_alive)
+        until = monotonic() + (worker.timeout or _TO_START)
+        try:
+            hello = self._greeted(process, wire, until)
+        except BaseException as error:
+            process.kill()
+            ended = process.end(0.5)
+            raise self._no_worker(error, wire, process, ended) if isinstance(error, Exception) else error from None
+        self._live = _Live(process, wire, hello, Shipping(worker.mode, tuple(worker.send)))
+        return self._live
+
+    def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str) -> WorkerError:
+        if isinstance(error, WorkerError):
+            return error
+        what = f"host {self.host!r}: {' '.join(self.worker.argv)!r} is no worker"
+        printed = str(error) if isinstance(error, Garbled) else wire.noise()
+        said = f", and printed: {printed.strip()[:2000]!r}" if printed.strip() else ""
+        why = "it did not greet in time" if isinstance(error, TooLate) else f"it ended by {ended} without a greeting"
+        return BadWorker(f"{what}: {why}{said}{process.heard.last()}")
+
+    def _greeted(self, process: Process, wire: Wire, until: float) -> dict[str, Any]:
+        noise = wire.skip_noise(until)
+        if noise:
+            process.heard.show(noise.decode(errors="backslashreplace"))
+        hello = wire.receive(until).fields
+        mine, theirs = about(), {name: hello.get(name) for name in about()}
+        known = [name for name in _COMPARED if name in sys.modules]
+        wire.send("hello", {**mine, "mode": self.worker.mode, "libraries": known}, until=until)
+        if mine != theirs:
+            raise BadWorker(f"the worker of host {self.host!r} {_differs(theirs, mine)}")
+        ready = wire.receive(until)
+        _compare_majors(self.host, known, ready.fields["libraries"])
+        os.set_blocking(process.reading, False)
+        return hello
+
+
+def _differs(theirs: dict[str, Any], mine: dict[str, Any]) -> str:
+    names = {"protocol": "the protocol", "python": "Python", "cloudpickle": "cloudpickle"}
+    pairs = [f"{names[key]} {theirs[key]} there and {mine[key]} here" for key in mine if theirs[key] != mine[key]]
+    return f"cannot be worked with: {', '.join(pairs)}"
+
+
+def _compare_majors(host: str, names: list[str], there: dict[str, str]) -> None:
+    here = libraries(names)
+    for name in names:
+        if name in here and name in there and here[name].split(".")[0] != there[name].split(".")[0]:
+            sentence = f"host {host!r} has {name} {there[name]}, and this process {here[name]}"
+            try:
+                warnings.warn(sentence, SomatizeWarning, stacklevel=2)
+            except SomatizeWarning:
+                print(f"SomatizeWarning: {sentence}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,224 @@
+"""A worker's process on this machine, or the `ssh` to another: started, listened to, and ended for certain."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import fcntl
+import mmap
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from somatize.errors import BadWorker
+
+_PIPE = 1 << 20
+_LAST_LINES = 12
+_LONGEST_LINE = 1 << 16
+
+
+class Process:
+    """A program with pipes for its stdin, stdout and stderr, in a group of its own.
+
+    So a terminal's Ctrl-C reaches it only through the one who started it. What it writes to stderr is shown here with
+    the host's name before each line.
+    """
+
+    def __init__(self, host: str, argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
+        self._file.truncate(mmap.PAGESIZE)
+        self._page = mmap.mmap(self._file.fileno(), mmap.PAGESIZE)
+        page = self._file.fileno()
+        environment = {**os.environ, **(env or {}), "SOMATIZE_WORKER_PAGE": f"{page}"}
+        try:
+            self.popen = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                cwd=cwd,
+                process_group=0,
+                pass_fds=(page,),
+            )
+        except (OSError, ValueError) as wrong:
+            self._file.close()
+            raise BadWorker(f"host {host!r}: {argv[0]!r} cannot be started: {wrong}") from wrong
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        self.writing, self.reading = self.popen.stdin.fileno(), self.popen.stdout.fileno()
+        for end in (self.writing, self.reading):
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(end, getattr(fcntl, "F_SETPIPE_SZ", 1031), _PIPE)
+        self.heard = Heard(host, self.popen.stderr.fileno(), self.is_alive)
+        _PROCESSES.add(self)
+
+    def is_alive(self) -> bool:
+        """Whether the program still runs."""
+        return self.popen.poll() is None
+
+    def at(self) -> int:
+        """The step the worker was last at, or -1 where it did not say."""
+        return int(struct.unpack_from("<q", self._page, 0)[0]) - 1
+
+    def forget_at(self) -> None:
+        """A new slice: it is at no step yet."""
+        struct.pack_into("<q", self._page, 0, 0)
+
+    def interrupt(self) -> None:
+        """Ask for an end of what it does; only for one that runs Python itself."""
+        with contextlib.suppress(ProcessLookupError):
+            self.popen.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it, and what it started, at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self.popen.kill()
+
+    def hang_up(self) -> None:
+        """Close what it is written to: a worker then ends by itself."""
+        if self.popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.popen.stdin.close()
+
+    def end(self, within: float) -> str:
+        """Wait for its end, killing it if it takes too long; says how it ended. What it said is shown."""
+        try:
+            self.popen.wait(within)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.popen.wait()
+        self.hang_up()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, signal.SIGKILL)  # what it started and left behind
+        self.heard.drain()
+        self.heard.stop()
+        for stream in (self.popen.stdout, self.popen.stderr):
+            if stream is not None:
+                stream.close()
+        if not self._file.closed:
+            self._file.close()
+        return ending(self.popen.returncode)
+
+    def forked(self) -> None:
+        """In a child of this process: let go, so that the worker's life hangs on this process alone."""
+        for stream in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self.popen.returncode = 0
+
+
+_PROCESSES: weakref.WeakSet[Process] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for process in list(_PROCESSES):
+        process.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+class Heard:
+    """What a process writes to stderr: shown as it comes, line by line, and the last of it remembered."""
+
+    def __init__(self, host: str, reading: int, alive: Any) -> None:
+        self._prefix = f"[{host}] "
+        self._reading = reading
+        self._alive = alive
+        self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        self._rest = b""
+        self._busy = threading.Lock()
+        self._stop, self._stopped = os.pipe()
+        self._thread = threading.Thread(target=self._read, name="somatize-stderr", daemon=True)
+        self._thread.start()
+
+    def last(self) -> str:
+        """The last lines, as the end of a sentence."""
+        return "\n".join(["; its last words:", *(f"  {line}" for line in self._last)]) if self._last else ""
+
+    def show(self, noise: str) -> None:
+        """Show something that came another way."""
+        self._take(noise.encode() + b"\n" * (not noise.endswith("\n")))
+
+    def drain(self, within: float = 0.1) -> None:
+        """Wait until what was written so far is shown."""
+        until = time.monotonic() + within
+        while self._thread.is_alive() and self._waiting() and time.monotonic() < until:
+            time.sleep(0.0005)
+        with self._busy:
+            return
+
+    def _waiting(self) -> bool:
+        try:
+            (waiting,) = struct.unpack("i", fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
+            return bool(waiting)
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """Read no more; a child process that lives on may hold the other end."""
+        if self._thread.is_alive():
+            os.write(self._stopped, b"x")
+        self._thread.join(1)
+        with contextlib.suppress(OSError):
+            os.close(self._stop)
+            os.close(self._stopped)
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        poll.register(self._stop, select.POLLIN)
+        while True:
+            ready = dict(poll.poll(100 if self._rest else None))
+            with self._busy:
+                if not ready:
+                    self._take(b"\n")  # half a line that nothing follows
+                    continue
+                try:
+                    came = os.read(self._reading, 1 << 16) if self._reading in ready else b""
+                except OSError:
+                    came = b""
+                if came:
+                    self._take(came)
+                    continue
+                if self._rest:
+                    self._take(b"\n")
+                return
+
+    def _take(self, came: bytes) -> None:
+        *lines, self._rest = (self._rest + came).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        texts = [line.decode(errors="backslashreplace") for line in lines]
+        self._last.extend(text[:1000] for text in texts if text.strip())
+        try:
+            sys.stderr.write("".join(f"{self._prefix}{text}\n" for text in texts))
+            sys.stderr.flush()
+        except Exception:  # nowhere to show it
+            return

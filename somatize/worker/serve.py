@@ -1,0 +1,225 @@
+"""One end: takes slices, runs them, says what happens on the way and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from somatize.errors import NotSendable
+
+from . import payload
+from .far import Ended, FarProgram, run, run_items
+from .machine import Machine
+from .relay import Relay, listen
+from .wire import PROTOCOL, Message, Pieces, Wire
+from .wire import Ended as Gone
+
+_PROGRAMS = 256
+"""Slices that stay bound; beyond that the oldest are bound again when they come."""
+
+
+def about() -> dict[str, Any]:
+    """What both ends compare before any code is loaded."""
+    return {
+        "protocol": PROTOCOL,
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "cloudpickle": payload.cloudpickle_version(),
+    }
+
+
+def libraries(names: list[str]) -> dict[str, str]:
+    """The versions of those of the libraries that are installed; none is imported."""
+    from importlib import metadata
+
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+class Server:
+    """A worker's whole state: what it runs, what it holds, and whether it is at work."""
+
+    def __init__(self, wire: Wire, at: Callable[[int, str], None]) -> None:
+        self.wire = wire
+        self.computing = False
+        self._at = at
+        self._mode = "network"
+        self._things: dict[int, Any] = {}
+        self._specs: dict[int, dict[str, Any]] = {}
+        self._programs: dict[tuple[int, tuple[int, ...]], FarProgram] = {}
+        self._held: dict[int, dict[int, Any]] = {}
+        self._machine = Machine()
+        self._relay = Relay(lambda said: wire.send("said", {"said": said}))
+
+    def serve(self) -> None:
+        """Until the other end is gone."""
+        signal.signal(signal.SIGINT, self._interrupted)
+        try:
+            self.wire.greet()
+            self.wire.send("hello", {**about(), "pid": os.getpid(), "machine": platform.node()})
+            if not self._agrees(self.wire.receive()):
+                return
+            listen(self._relay)
+            while True:
+                self._answer(self.wire.receive())
+        except Gone:
+            return
+
+    def _agrees(self, hello: Message) -> bool:
+        mine, other = about(), {name: hello.fields.get(name) for name in about()}
+        if mine != other:
+            self.wire.send("refused", {"worker": mine, "client": other})
+            return False
+        self._mode = hello.fields["mode"]
+        self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"])})
+        return True
+
+    def _interrupted(self, *_: Any) -> None:
+        if self.computing:  # else the trip it was meant for has just ended
+            raise KeyboardInterrupt
+
+    def _answer(self, message: Message) -> None:
+        if message.kind == "over":
+            self._held.pop(message.fields["forward"], None)
+        elif message.kind == "slice":
+            self._land(message.fields, self._slice(message))
+            self._machine.look()
+
+    def _slice(self, message: Message) -> Ended:
+        """Run what a message brings; whatever is raised is in the answer."""
+        asked = message.fields
+        logging.getLogger().setLevel(asked["level"])
+        sample = self._machine.taken() if asked["watched"] else None
+        self._relay.active = True
+        if sample is not None:
+            self._relay.add(["fact", sample])
+        try:
+            self.computing = True
+            try:
+                return self._run(asked, message.buffers)
+            finally:
+                self.computing = False
+        except BaseException as error:
+            return Ended({}, error)
+        finally:
+            self._machine.served += 1
+            _flush()
+
+    def _run(self, asked: dict[str, Any], buffers: list[memoryview]) -> Ended:
+        far = self._program(asked, buffers)
+        sent = payload.unpack(buffers[asked["code_buffers"] :], self._mode)
+        del buffers[:]
+        if asked["items"]:
+            return run_items(far, sent[0], self._relay, self._at, watched=asked["watched"])
+        held = self._held.get(asked["forward"], {})
+        values = {}
+        given, *rest = sent
+        rest.reverse()
+        for number, is_held in asked["takes"]:
+            if is_held and number not in held:
+                raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
+            values[number] = held[number] if is_held else rest.pop()
+        del sent
+        ended = run(far, given, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
+        for number in asked["holds"]:
+            if number in ended.values:
+                self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
+        return ended
+
+    def _program(self, asked: dict[str, Any], buffers: list[memoryview]) -> FarProgram:
+        for key in asked["drops"]:
+            self._things.pop(key, None)
+        if asked["drops"]:
+            gone = set(asked["drops"])
+            self._programs = {at: program for at, program in self._programs.items() if gone.isdisjoint(at[1])}
+        if asked["spec"] is not None:
+            self._specs[asked["program"]] = asked["spec"]
+        if asked["code"]:
+            self._things.update(zip(asked["code"], self._loaded(buffers[: asked["code_buffers"]]), strict=True))
+        at = asked["program"], tuple(asked["keys"])
+        if at not in self._programs:
+            if len(self._programs) >= _PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            self._programs[at] = FarProgram(self._specs[at[0]], [self._things[key] for key in at[1]])
+        return self._programs[at]
+
+    def _loaded(self, buffers: list[memoryview]) -> list[Any]:
+        try:
+            return payload.unpack_code(buffers, self._mode)
+        except NotSendable:
+            raise
+        except Exception as wrong:
+            hint = ""
+            if isinstance(wrong, ImportError):
+                hint = "; a local module goes along by value with send=[its name]"
+            raise NotSendable(
+                f"what the node runs cannot be put together here: {type(wrong).__name__}: {wrong}{hint}"
+            ) from wrong
+
+    def _land(self, asked: dict[str, Any], ended: Ended) -> None:
+        fields: dict[str, Any] = {"trip": asked["trip"], "step": ended.step, "told": ended.told, "place": ended.place}
+        fields |= {"failed": ended.failed, "error": None, "error_buffers": 0, "numbers": []}
+        buffers: list[Pieces] = []
+        error, back = ended.error, [number for number in asked["returns"] if number in ended.values]
+        values: Any = ended.done if asked["items"] else [ended.values[number] for number in back]
+        try:
+            packed = payload.pack(values, self._mode)
+            fields["numbers"] = back
+        except BaseException as wrong:
+            packed = []
+            if error is None:
+                error, fields["step"] = self._unsendable(back, values, wrong)
+                fields["told"] = True  # the node itself has run
+        if error is not None:
+            fields["error"], buffers = payload.pack_error(error, _trace(error), self._mode)
+            fields["error_buffers"] = len(buffers)
+        with self._relay.lock:
+            fields["said"] = self._relay.taken()
+            self._relay.active = False
+            self.wire.send("landed", fields, [*buffers, *packed])
+
+    def _unsendable(self, numbers: list[int], values: list[Any], wrong: BaseException) -> tuple[BaseException, int]:
+        """Which of the values cannot travel, as an error and a step."""
+        if not isinstance(wrong, Exception):
+            return wrong, -1
+        for number, value in zip(numbers, values, strict=False):
+            try:
+                payload.pack(value, self._mode)
+            except NotSendable as one:
+                return NotSendable(f"what the node returned cannot come back: {one}"), number
+        return wrong, numbers[0] if numbers else -1
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from the node's own code on, as text."""
+    try:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+            frames = frames.tb_next
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # an exception may raise when it is looked at
+        return f"{type(error).__name__}, which cannot be shown"
+
+
+_HOME = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_HOME)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # node code closed it
+            stream.flush()

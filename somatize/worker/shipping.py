@@ -1,0 +1,208 @@
+"""What of a trip a worker has already: slices it knows, and nodes as they were when they were last sent."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+from somatize import tensors
+from somatize.elsewhere import HELD, Trip
+from somatize.errors import NotSendable, Unnameable
+from somatize.keys import Namer, given
+from somatize.pieces import Marks
+
+from . import payload
+from .far import Spec
+from .wire import Pieces
+
+_PLAIN = Marks()
+_NOTHING = given(None)
+_SCALARS = (str, bytes, int, float, bool, type(None))
+
+
+class Sent(NamedTuple):
+    """A node as a worker has it."""
+
+    key: int
+    thing: Any
+    """A weak reference where there can be one, so that a node nobody has any more is dropped there too."""
+    version: Any
+
+
+class Load(NamedTuple):
+    """What is said of a trip, and the buffers that go along."""
+
+    fields: dict[str, Any]
+    buffers: list[Pieces]
+
+
+class Shipping:
+    """What was sent over one connection; it is forgotten with it."""
+
+    def __init__(self, mode: str, send: tuple[str, ...]) -> None:
+        self.mode = mode
+        self.send = send
+        self._namer = Namer()
+        self._sent: dict[int, Sent] = {}
+        self._specs: dict[Any, int] = {}
+        self._count = 0
+        self._drops: list[int] = []
+
+    def load(self, trip: Trip) -> Load:
+        """What a worker needs for a trip and does not have. Raises `NotSendable`, naming the node."""
+        one, program = trip.slice, trip.program
+        number, spec = self._spec(trip)
+        things = [program.implementations[program.plan.steps[step].node].thing for step in one.steps]
+        keys, fresh = self._keys(things)
+        code = self._code(trip, list(fresh.values())) if fresh else []
+        takes = [] if trip.items else [[n, value is HELD] for n, value in zip(one.takes, trip.values, strict=True)]
+        buffers = self._values(trip)
+        drops, self._drops = self._drops, []
+        fields = {
+            "program": number,
+            "spec": spec,
+            "keys": keys,
+            "code": list(fresh),
+            "code_buffers": len(code),
+            "drops": drops,
+            "forward": trip.forward,
+            "takes": takes,
+            "returns": list(one.returns),
+            "holds": list(one.holds),
+            "watched": trip.watched,
+            "enters": trip.enters,
+            "items": trip.items,
+        }
+        return Load(fields, [*code, *buffers])
+
+    def _shape(self, trip: Trip) -> Any:
+        return trip.program.key, trip.slice
+
+    def _spec(self, trip: Trip) -> tuple[int, Spec | None]:
+        shape = self._shape(trip)
+        known = self._specs.get(shape)
+        if known is not None:
+            return known, None
+        self._count += 1
+        self._specs[shape] = self._count
+        return self._count, spec_of(trip)
+
+    def _keys(self, things: list[Any]) -> tuple[list[int], dict[int, Any]]:
+        """The key of each node at the worker, and those that it has to be sent, by their new keys."""
+        naming = self._namer.opened()
+        keys: list[int] = []
+        fresh: dict[int, Any] = {}
+        for thing in things:
+            version = _version(naming, thing)
+            if version is None:  # nothing tells whether it changed but what would be sent
+                version = b"".join(map(bytes, (piece for pieces in self._packed([thing]) for piece in pieces)))
+            sent = self._sent.get(id(thing))
+            if sent is None or _thing(sent) is not thing or sent.version != version:
+                sent = self._new(thing, version)
+                fresh[sent.key] = thing
+            keys.append(sent.key)
+        return keys, fresh
+
+    def _new(self, thing: Any, version: Any) -> Sent:
+        self._count += 1
+        key, at = self._count, id(thing)
+        if at in self._sent:
+            self._drops.append(self._sent[at].key)
+
+        def gone(_: Any) -> None:
+            if self._sent.get(at) is made:
+                del self._sent[at]
+                self._drops.append(key)
+
+        try:
+            held: Any = weakref.ref(thing, gone)
+        except TypeError:
+            held = thing
+        made = self._sent[at] = Sent(key, held, version)
+        return made
+
+    def _packed(self, things: list[Any]) -> list[Pieces]:
+        return payload.pack_code(things, self.mode, self.send)
+
+    def _code(self, trip: Trip, things: list[Any]) -> list[Pieces]:
+        try:
+            return self._packed(things)
+        except NotSendable as wrong:
+            raise self._blamed(trip, things, wrong) from wrong
+
+    def _blamed(self, trip: Trip, things: list[Any], wrong: NotSendable) -> NotSendable:
+        steps = trip.program.plan.steps
+        for number in trip.slice.steps:
+            thing = trip.program.implementations[steps[number].node].thing
+            try:
+                if any(thing is one for one in things):
+                    self._packed([thing])
+            except NotSendable as one:
+                return _at(
+                    NotSendable(f"node {steps[number].node!r} cannot go to host {trip.slice.host!r}: {one}"), number
+                )
+        return wrong
+
+    def _values(self, trip: Trip) -> list[Pieces]:
+        values = [trip.given, *(value for value in trip.values if value is not HELD)]
+        try:
+            return payload.pack(values, self.mode, self.send)
+        except NotSendable as wrong:
+            steps = trip.program.plan.steps
+            whose = [None, *(n for n, value in zip(trip.slice.takes, trip.values, strict=False) if value is not HELD)]
+            for number, value in zip(whose, values, strict=True):
+                try:
+                    payload.pack(value, self.mode, self.send)
+                except NotSendable as one:
+                    what = "the graph's input" if number is None else f"the value of node {steps[number].node!r}"
+                    sentence = f"{what} cannot go to host {trip.slice.host!r}: {one}"
+                    raise _at(NotSendable(sentence), trip.slice.steps[0]) from wrong
+            raise _at(wrong, trip.slice.steps[0]) from None
+
+
+def _at(error: NotSendable, number: int) -> NotSendable:
+    # For the engine: whose fault it is, and that no node has failed.
+    error.step, error.told = number, True  # type: ignore[attr-defined]
+    return error
+
+
+def _thing(sent: Sent) -> Any:
+    return sent.thing() if isinstance(sent.thing, weakref.ref) else sent.thing
+
+
+def _version(naming: Any, thing: Any) -> Any:
+    """What is another one when the code, the attributes or the parameters of a node are; None where nothing tells."""
+    try:
+        name = naming.name_of(thing, _PLAIN, _NOTHING).digest
+    except Unnameable:
+        return None
+    held = getattr(thing, "__self__", thing)
+    working = [
+        (key, value if type(value) in _SCALARS else id(value))
+        for key, value in getattr(held, "__dict__", {}).items()
+        if key.startswith("_") and key != "_somatize_arguments"
+    ]
+    return name, working, tensors.versions(held), [tensors.versions(one) for one in vars_of(held)]
+
+
+def vars_of(thing: Any) -> list[Any]:
+    """The Modules among the attributes of a node."""
+    return [value for value in getattr(thing, "__dict__", {}).values() if tensors.is_module(value)]
+
+
+def spec_of(trip: Trip) -> Spec:
+    """A slice as plain data."""
+    plan, one = trip.program.plan, trip.slice
+    steps = []
+    for number in one.steps:
+        step, mapped = plan.steps[number], plan.steps[number].marks.mapped
+        batch = None if mapped is None else mapped.batch or 0
+        inputs = [] if trip.items else list(step.inputs)
+        steps.append([number, step.node, inputs, list(step.names) if inputs else [], step.marks.device, batch])
+    return {
+        "takes": [] if trip.items else [[number, plan.steps[number].node] for number in one.takes],
+        "steps": steps,
+        "returns": list(one.returns),
+        "holds": list(one.holds),
+        "waits": trip.program.waits,
+    }
