@@ -107,7 +107,7 @@ def until(method: str) -> list[str]:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("method", ["opens", "entering", "tell", "progress", "closed"])
-def test_a_sink_that_raises_is_warned_about_once_told_nothing_more_and_closed(method: str, alone: bool, threads: int) -> None:
+def test_a_sink_that_raises_is_warned_about_once_and_closed(method: str, alone: bool, threads: int) -> None:
     bad, good = Sinks(method), Sinks()
     seen: Facts = []
     with pytest.warns(WatcherWarning, match="the watcher of type Sinks raised") as warned:
