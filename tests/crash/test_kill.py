@@ -74,7 +74,11 @@ def test_nothing_that_returned_is_lost(child: Callable[..., Any], tmp_path: Path
         assert count in {forwards_told + 1, forwards_told + 2}  # one may have been written and not reported
         check_all(store, forwards_told, facts_told, text)
         assert store.check() == []
-        assert [row["state"] for row in forwards(store, "r")] == ["ok"] * count
+        states = [row["state"] for row in forwards(store, "r")]
+        # The one that was in it when the kill came is there as lost if it had been kept waiting for a quarter second.
+        in_it = states.pop(forwards_told) if count == forwards_told + 2 else "lost"
+        assert in_it in {"ok", "lost"}
+        assert states == ["ok"] * (forwards_told + 1)
         store.close()
     assert sum(told) > 10 * len(told)
 
