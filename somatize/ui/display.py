@@ -199,8 +199,13 @@ class _InNotebook:
         self._id = uuid4().hex
         self._ended: list[str] = []
         self._shown: tuple[str, str] | None = None
+        self._lock = threading.Lock()
 
     def draw(self) -> None:
+        with self._lock:  # drawn by its thread and, for the last time, by whoever closes it
+            self._draw()
+
+    def _draw(self) -> None:
         view = self._view.now()
         lines = [Text(literal(line), style="dim") for line in self._ended[-_ENDED:]]
         bundle = html(Group(*lines, view) if view is not None else Group(*lines), 100)

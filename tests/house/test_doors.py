@@ -13,6 +13,7 @@ DOORS = {
     "lmdb": {"storage/environment.py"},
     "torch": {"tensors.py"},
     "plotly": {"plotting.py"},
+    "rich": {"ui/painting.py"},
     "IPython": {"cells.py"},
     "ipywidgets": {"cells.py"},
     "anywidget": {"cells.py"},
