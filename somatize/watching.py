@@ -37,6 +37,7 @@ class Sink(Protocol):
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
     - ``status`` is what `ctx.status` gives to node code.
+    - ``forgets``, where true, says that no late facts are meant for it, so that no context has to remember it.
 
     Only `tell` carries facts: the others are never stored as such. A context remembers the sink that opened or
     closed last in it for each watcher, so a closed sink should hold no more than late facts need.
@@ -415,6 +416,8 @@ def _open(watcher: Any, graph: Any) -> tuple[_Door, ...]:
 
 
 def _remember(door: _Door, within: Place | None) -> None:
+    if getattr(door.sink, "forgets", False):
+        return
     # Copied and not changed in place: contexts that were copied from this one must not see it.
     last = _LAST.get().copy()
     last.pop(id(door.watcher), None)

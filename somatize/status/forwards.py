@@ -23,6 +23,7 @@ class ForwardTasks:
     """The sink of one forward."""
 
     __slots__ = ("_counting", "_nodes", "_tree", "status", "task")
+    forgets = True
 
     def __init__(self, status: Status, tree: Tree, nodes: int) -> None:
         self.status = status
@@ -34,7 +35,8 @@ class ForwardTasks:
     def entering(self, node: str, host: str | None = None) -> None:
         """A node is about to run: its task is open, and current in this context."""
         task = self._nodes[node] = self._tree.open_node(node, self.task)
-        task.host = host
+        if host is not None:
+            task.host = host
         if self._counting is not None:
             task.where = self._counting.operators
 
@@ -73,11 +75,11 @@ class ForwardTasks:
         if task is None or "host" in fact or self._counting is not None:
             self._ended(fact, EventKind.FINISHED, None, task)
             return
-        tree, forward = self._tree, self.task
+        tree = self._tree
         tree.end_node(task, int(fact["took_us"]) * 1000)
-        forward._done += 1
+        self.task._done += 1
         if tree.listeners.followers:
-            tree.updated(forward)
+            tree.updated(self.task)
 
     def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None, task: Task | None = None) -> None:
         tree, forward = self._tree, self.task

@@ -40,7 +40,7 @@ class Task:
         "_done",
         "_ended",
         "_identity",
-        "_link",
+        "_outer",
         "_said",
         "_told",
         "_total",
@@ -66,7 +66,7 @@ class Task:
         self._done: float = 0
         self._total = total
         self._children: dict[Task, None] | None = None
-        self._link: Any = None
+        self._outer: Task | None = None
         self._told = 0
         self._untold = False
         self._said = 0

@@ -1,6 +1,6 @@
 """Which tasks are open, which is whose child, and what is told when one starts, goes on or ends.
 
-A context (a thread, an asyncio task) remembers the tasks opened in it as a chain of links, the innermost first.
+A context (a thread, an asyncio task) remembers the tasks opened in it as a chain, the innermost first.
 A task that has ended stays where it is in chains of other contexts and is passed over there: so one that is ended
 elsewhere than it began is nobody's parent any more, and nothing has to be undone.
 """
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from time import perf_counter_ns
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from somatize import facts
 
@@ -32,10 +32,8 @@ _log = logging.getLogger("somatize.status")
 
 _STARTED, _FINISHED = EventKind.STARTED, EventKind.FINISHED
 
-Link: TypeAlias = "tuple[Task, Link | None]"
-
-CHAIN: ContextVar[Any] = ContextVar("somatize.tasks", default=None)
-"""The tasks opened in this context, of every Status: the innermost and the rest, or None."""
+CHAIN: ContextVar[Task | None] = ContextVar("somatize.tasks", default=None)
+"""The task opened last in this context, of whichever Status; through its `_outer` the others follow."""
 
 
 class Speaker(Protocol):
@@ -65,28 +63,25 @@ class Tree:
 
     def current(self) -> Task | None:
         """The innermost open task of this tree in this context."""
-        link = CHAIN.get()
-        while link is not None:
-            task: Task = link[0]
-            if task._tree is self and task.state is OPEN:
-                return task
-            link = link[1]
-        return None
+        task = CHAIN.get()
+        while task is not None and (task._tree is not self or task.state is not OPEN):
+            task = task._outer
+        return task
 
     def open(self, name: str, total: float | None = None, parent: Task | None = None, quiet: bool = False) -> Task:
         """A new task within `parent`, or else within the current one, and current from here on."""
-        link = CHAIN.get()
-        while link is not None and link[0].state is not OPEN:
-            link = link[1]
-        if parent is None and link is not None:
-            parent = link[0] if link[0]._tree is self else self.current()
+        outer = CHAIN.get()
+        while outer is not None and outer.state is not OPEN:
+            outer = outer._outer
+        if parent is None and outer is not None:
+            parent = outer if outer._tree is self else self.current()
         if total is not None:
             total = checked_total(total)
         task = Task(self, name if type(name) is str else str(name), total, parent, quiet, self.clock())
         if parent is not None:
             task.node = parent.node
-        task._link = link = (task, link)
-        CHAIN.set(link)
+        task._outer = outer
+        CHAIN.set(task)
         if self.alive:
             self._enter(task)
         return task
@@ -95,8 +90,8 @@ class Tree:
         """`open` for a node, which is known to lie in `forward`: there is one for each node of each forward."""
         task = Task(self, node, None, forward, True, self.clock())
         task.node = node
-        task._link = link = (task, forward._link)
-        CHAIN.set(link)
+        task._outer = forward
+        CHAIN.set(task)
         if self.alive:
             if forward._children is None:
                 forward._children = {task: None}
@@ -113,7 +108,7 @@ class Tree:
             return
         task._ended = task._began + took
         task.state = FINISHED
-        task._link = task.where = None
+        task.where = None
         task.parent._children.pop(task, None)  # type: ignore[union-attr]
         if self.listeners.everyone:
             if task._untold:
@@ -159,12 +154,11 @@ class Tree:
         held = self.roots if task.parent is None else task.parent._children
         if held is not None:
             held.pop(task, None)
-        link = CHAIN.get()
-        if link is not None and link[0].state is not OPEN:
-            while link is not None and link[0].state is not OPEN:
-                link = link[1]
-            CHAIN.set(link)
-        task._link = None
+        innermost = CHAIN.get()
+        if innermost is not None and innermost.state is not OPEN:
+            while innermost is not None and innermost.state is not OPEN:
+                innermost = innermost._outer
+            CHAIN.set(innermost)
         if self.alive:
             self._leave(task, kind)
 
