@@ -19,7 +19,7 @@ from somatize.errors import BadWorker, HostTimeout, SomatizeWarning, WorkerDied,
 from . import payload
 from .process import Process
 from .serve import about, libraries
-from .shipping import Shipping
+from .shipping import Load, Shipping
 from .wire import Ended, Garbled, Message, TooLate, Wire
 
 if TYPE_CHECKING:
@@ -32,8 +32,15 @@ _TO_STOP = 0.4
 """Seconds an interrupted worker has to say that it stopped."""
 
 _TO_END = 2.0
+_LEVELS = ("", "somatize")
+"""The loggers whose levels hold at a worker as they do here."""
+
 _COMPARED = ("numpy", "torch")
 """Libraries of which another major version is worth a warning."""
+
+
+class _NeverBegan(Exception):
+    """A worker turned out to have ended before it was given anything to do."""
 
 
 class _Live:
@@ -45,6 +52,8 @@ class _Live:
         self.shipping = shipping
         self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
         self.trips = 0
+        self.heard = False
+        """Whether it said anything since the last trip was sent."""
 
 
 class Connection:
@@ -68,6 +77,8 @@ class Connection:
                 while True:
                     try:
                         return self._go(trip, hear)
+                    except _NeverBegan:
+                        continue
                     except (WorkerDied, HostTimeout):
                         if not left or self._abandoned or self._closed:
                             raise
@@ -130,26 +141,34 @@ class Connection:
         until = monotonic() + self.worker.timeout if self.worker.timeout is not None else None
         live.process.forget_at()
         live.trips += 1
-        load.fields.update(trip=live.trips, level=logging.getLogger().level)
+        live.heard = False
+        load.fields.update(trip=live.trips, levels=[logging.getLogger(name).level for name in _LEVELS])
         try:
             live.wire.send("slice", load.fields, load.buffers, until)
-            del load
-            return self._landed(trip, live, hear, until)
+            live.shipping.sent(load)
+            load.buffers.clear()
+            return self._landed(trip, live, hear, until, load)
         except TooLate:
             raise self._at(HostTimeout(self._too_late(trip, live)), trip, live, 0.0) from None
         except (Ended, Garbled) as gone:
+            if self._died_idle(live):
+                self._end(0.5)
+                raise _NeverBegan from None
             raise self._died(trip, live, gone) from None
         except BaseException:
             self._stop(live)
             raise
 
-    def _landed(self, trip: Trip, live: _Live, hear: Callable[[Said], None], until: float | None) -> Landed:
+    def _landed(self, trip: Trip, live: _Live, hear: Callable[[Said], None], until: float | None, load: Load) -> Landed:
         while True:
             message = live.wire.receive(until)
+            live.heard = True
             for said in message.fields.get("said", ()):
                 hear(said)
             if message.kind == "landed" and message.fields["trip"] == live.trips:
                 live.process.heard.drain()
+                if message.fields["error"] is not None and message.fields["step"] < 0:
+                    live.shipping.unsent(load)
                 return self._read(trip, message)
 
     def _read(self, trip: Trip, message: Message) -> Landed:
@@ -181,6 +200,10 @@ class Connection:
                 live.process.kill()
         live.process.kill()
         self._end()
+
+    def _died_idle(self, live: _Live) -> bool:
+        """Whether a worker had ended before this trip reached it; known only of one that notes where it is."""
+        return live.is_python and live.trips > 1 and live.process.at() < 0 and not live.heard
 
     def _died(self, trip: Trip, live: _Live, gone: Exception) -> WorkerError:
         how = f" ({gone})" if isinstance(gone, Garbled) else ""
@@ -217,19 +240,19 @@ class Connection:
         try:
             hello = self._greeted(process, wire, until)
         except BaseException as error:
-            process.kill()
-            ended = process.end(0.5)
+            ended = process.ended(0.3 if isinstance(error, Garbled | Ended) else 0)
+            process.end(0)
             raise self._no_worker(error, wire, process, ended) if isinstance(error, Exception) else error from None
         self._live = _Live(process, wire, hello, Shipping(worker.mode, tuple(worker.send)))
         return self._live
 
-    def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str) -> WorkerError:
+    def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str | None) -> WorkerError:
         if isinstance(error, WorkerError):
             return error
         what = f"host {self.host!r}: {' '.join(self.worker.argv)!r} is no worker"
         printed = str(error) if isinstance(error, Garbled) else wire.noise()
         said = f", and printed: {printed.strip()[:2000]!r}" if printed.strip() else ""
-        why = "it did not greet in time" if isinstance(error, TooLate) else f"it ended by {ended} without a greeting"
+        why = f"it ended by {ended} without a greeting" if ended else "it did not greet"
         return BadWorker(f"{what}: {why}{said}{process.heard.last()}")
 
     def _greeted(self, process: Process, wire: Wire, until: float) -> dict[str, Any]:

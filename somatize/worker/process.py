@@ -95,6 +95,13 @@ class Process:
             with contextlib.suppress(OSError):
                 self.popen.stdin.close()
 
+    def ended(self, within: float) -> str | None:
+        """How it ended, if it has within so many seconds; else None."""
+        try:
+            return ending(self.popen.wait(within))
+        except subprocess.TimeoutExpired:
+            return None
+
     def end(self, within: float) -> str:
         """Wait for its end, killing it if it takes too long; says how it ended. What it said is shown."""
         try:

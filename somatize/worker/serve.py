@@ -99,7 +99,8 @@ class Server:
     def _slice(self, message: Message) -> Ended:
         """Run what a message brings; whatever is raised is in the answer."""
         asked = message.fields
-        logging.getLogger().setLevel(asked["level"])
+        for logger, level in zip(("", "somatize"), asked["levels"], strict=True):
+            logging.getLogger(logger).setLevel(level)
         sample = self._machine.taken() if asked["watched"] else None
         self._relay.active = True
         if sample is not None:

@@ -30,10 +30,12 @@ class Sent(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is said of a trip, and the buffers that go along."""
+    """What is said of a trip, and the buffers that go along; what the worker will have then."""
 
     fields: dict[str, Any]
     buffers: list[Pieces]
+    fresh: dict[int, Sent]
+    shape: Any
 
 
 class Shipping:
@@ -51,20 +53,21 @@ class Shipping:
     def load(self, trip: Trip) -> Load:
         """What a worker needs for a trip and does not have. Raises `NotSendable`, naming the node."""
         one, program = trip.slice, trip.program
-        number, spec = self._spec(trip)
+        shape = trip.program.key, trip.slice
+        known = self._specs.get(shape)
+        number = known or self._next()
         things = [program.implementations[program.plan.steps[step].node].thing for step in one.steps]
         keys, fresh = self._keys(things)
-        code = self._code(trip, list(fresh.values())) if fresh else []
+        code = self._code(trip, [thing for thing, _ in fresh.values()]) if fresh else []
         takes = [] if trip.items else [[n, value is HELD] for n, value in zip(one.takes, trip.values, strict=True)]
         buffers = self._values(trip)
-        drops, self._drops = self._drops, []
         fields = {
             "program": number,
-            "spec": spec,
+            "spec": None if known else spec_of(trip),
             "keys": keys,
             "code": list(fresh),
             "code_buffers": len(code),
-            "drops": drops,
+            "drops": list(self._drops),
             "forward": trip.forward,
             "takes": takes,
             "returns": list(one.returns),
@@ -73,53 +76,63 @@ class Shipping:
             "enters": trip.enters,
             "items": trip.items,
         }
-        return Load(fields, [*code, *buffers])
+        made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
+        return Load(fields, [*code, *buffers], made, shape)
 
-    def _shape(self, trip: Trip) -> Any:
-        return trip.program.key, trip.slice
+    def sent(self, load: Load) -> None:
+        """It was sent, so that the worker has it from now on."""
+        self._specs[load.shape] = load.fields["program"]
+        for sent in load.fresh.values():
+            at = id(_thing(sent))
+            if at in self._sent:
+                self._drops.append(self._sent[at].key)
+            self._sent[at] = sent
+        gone = set(load.fields["drops"])
+        self._drops = [key for key in self._drops if key not in gone]
 
-    def _spec(self, trip: Trip) -> tuple[int, Spec | None]:
-        shape = self._shape(trip)
-        known = self._specs.get(shape)
-        if known is not None:
-            return known, None
+    def unsent(self, load: Load) -> None:
+        """The worker could make nothing of it."""
+        self._specs.pop(load.shape, None)
+        fresh = {sent.key for sent in load.fresh.values()}
+        self._sent = {at: sent for at, sent in self._sent.items() if sent.key not in fresh}
+
+    def _next(self) -> int:
         self._count += 1
-        self._specs[shape] = self._count
-        return self._count, spec_of(trip)
+        return self._count
 
-    def _keys(self, things: list[Any]) -> tuple[list[int], dict[int, Any]]:
-        """The key of each node at the worker, and those that it has to be sent, by their new keys."""
+    def _keys(self, things: list[Any]) -> tuple[list[int], dict[int, tuple[Any, Any]]]:
+        """The key of each node at the worker; and those it has to be sent, with their versions, by their new keys."""
         naming = self._namer.opened()
         keys: list[int] = []
-        fresh: dict[int, Any] = {}
+        fresh: dict[int, tuple[Any, Any]] = {}
+        new: dict[int, int] = {}
         for thing in things:
             version = _version(naming, thing)
             if version is None:  # nothing tells whether it changed but what would be sent
                 version = b"".join(map(bytes, (piece for pieces in self._packed([thing]) for piece in pieces)))
             sent = self._sent.get(id(thing))
-            if sent is None or _thing(sent) is not thing or sent.version != version:
-                sent = self._new(thing, version)
-                fresh[sent.key] = thing
-            keys.append(sent.key)
+            if sent is not None and _thing(sent) is thing and sent.version == version:
+                keys.append(sent.key)
+                continue
+            if id(thing) not in new:
+                new[id(thing)] = self._next()
+                fresh[new[id(thing)]] = thing, version
+            keys.append(new[id(thing)])
         return keys, fresh
 
-    def _new(self, thing: Any, version: Any) -> Sent:
-        self._count += 1
-        key, at = self._count, id(thing)
-        if at in self._sent:
-            self._drops.append(self._sent[at].key)
+    def _noted(self, key: int, thing: Any, version: Any) -> Sent:
+        at = id(thing)
 
         def gone(_: Any) -> None:
-            if self._sent.get(at) is made:
+            found = self._sent.get(at)
+            if found is not None and found.key == key:
                 del self._sent[at]
                 self._drops.append(key)
 
         try:
-            held: Any = weakref.ref(thing, gone)
+            return Sent(key, weakref.ref(thing, gone), version)
         except TypeError:
-            held = thing
-        made = self._sent[at] = Sent(key, held, version)
-        return made
+            return Sent(key, thing, version)
 
     def _packed(self, things: list[Any]) -> list[Pieces]:
         return payload.pack_code(things, self.mode, self.send)

@@ -1,0 +1,322 @@
+"""C032, C033: a node that raises there, a worker that dies, an interrupt; and what comes after."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from somatize import Broker, Graph, Recorder, Store, node
+from somatize.errors import BadWorker, HostTimeout, NotSendable, RemoteError, WorkerDied
+from somatize.record import forwards
+
+from .conftest import ARGV, spawned
+
+
+def far(function: Any, **at: Any) -> Graph:
+    return Graph.somatize(
+        node(lambda x: x).named("before")
+        >> node(function).named("far").at("w1", **at)
+        >> node(lambda x: x).named("after")
+    )
+
+
+def kinds(seen: list[dict[str, str]]) -> list[tuple[str, str | None, str | None]]:
+    return [(f["fact"], f.get("node"), f.get("host")) for f in seen if f["fact"] != "machine"]
+
+
+FAILED = [("ran", "before", None), ("failed", "far", "w1"), ("broke", None, None)]
+
+
+def test_a_nodes_own_exception_is_raised_with_the_far_traceback_in_a_note(broker: Broker) -> None:
+    class Mine(Exception):
+        pass
+
+    def fails(x):
+        raise Mine("no", x)
+
+    seen: list[Any] = []
+    with pytest.raises(Mine) as raised:
+        far(fails).forward(3, broker=broker, watching=seen.append)
+    assert raised.value.args == ("no", 3)
+    first, second = raised.value.__notes__
+    assert first.startswith("on host 'w1': Traceback")
+    assert "in fails\n" in first
+    assert second == "in node 'far', step 2 of 3"
+    assert kinds(seen) == FAILED
+    assert seen[-2]["why"] == "Mine: ('no', 3)"
+
+
+def unusual(x):
+    class E(Exception):
+        def __init__(self, a, *, code):
+            super().__init__(f"{a} {code}")
+            self.code = code
+
+    raise E("bad", code=7)
+
+
+def holding_a_lock(x):
+    class E(Exception):
+        pass
+
+    error = E("locked")
+    error.lock = __import__("threading").Lock()
+    raise error
+
+
+def unspeakable(x):
+    class E(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    raise E
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(unusual, "bad 7"), (holding_a_lock, "locked"), (unspeakable, "<its text cannot be read: ValueError>")],
+)
+def test_one_that_cannot_be_rebuilt_is_a_remote_error_with_all_its_text(
+    function: Any, said: str, broker: Broker
+) -> None:
+    function.__module__ = "__main__"
+    seen: list[Any] = []
+    with pytest.raises(Exception) as raised:
+        far(function).forward(1, broker=broker, watching=seen.append)
+    error = raised.value
+    if isinstance(error, RemoteError):
+        assert (error.type, error.said) == ("E", said)
+        assert "Traceback" in error.traceback
+        assert f"in {function.__name__}" in error.traceback
+        assert str(error) == f"E: {said}"
+    else:
+        assert function is unspeakable
+        assert type(error).__name__ == "E"
+    assert kinds(seen) == FAILED
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, MemoryError, GeneratorExit])
+def test_what_is_no_exception_propagates_as_it_is(kind: Any, broker: Broker) -> None:
+    def raises(x):
+        raise kind("enough")
+
+    seen: list[Any] = []
+    with pytest.raises(kind, match="enough"):
+        far(raises).forward(1, broker=broker, watching=seen.append)
+    assert kinds(seen) == FAILED
+
+
+def dies(how: str) -> Any:
+    def die(x):
+        import os
+        import signal
+        import sys
+
+        if x != "die":
+            return os.getpid()
+        print("last words", file=sys.stderr, flush=True)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "exit":
+            os._exit(3)
+        if how == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return None
+
+    return die
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("kill", "signal SIGKILL"), ("exit", "exit code 3"), ("segfault", "SIGSEGV")]
+)
+def test_a_worker_that_dies_is_an_error_within_a_second_and_is_started_again(
+    how: str, words: str, own: Broker, tmp_path: Any
+) -> None:
+    graph = Graph.somatize(
+        node(lambda x: x).named("a").at("w1") >> node(dies(how)).named("far").at("w1") >> node(lambda x: x).named("b")
+    )
+    seen: list[Any] = []
+    first = graph.forward("live", broker=own)
+    with Store(tmp_path) as store, Recorder(store, run="r") as recorder:
+        began = time.monotonic()
+        with pytest.raises(WorkerDied, match=rf"host 'w1' ended by {words}|ended by signal {words}") as raised:
+            graph.forward("die", broker=own, watching=[seen.append, recorder])
+        assert time.monotonic() - began < 1.5
+        assert "in node 'far'" in str(raised.value)
+        assert "last words" in str(raised.value)
+        assert [row["state"] for row in forwards(store, "r")] == ["broke"]
+    assert kinds(seen)[-2:] == [("failed", "far", "w1"), ("broke", None, None)]
+    second = graph.forward("live", broker=own)
+    assert second != first
+
+
+def test_one_that_died_between_forwards_is_started_again(own: Broker) -> None:
+    graph = Graph.somatize(node(dies("no")).at("w1"))
+    first = graph.forward("live", broker=own)
+    os.kill(first, signal.SIGKILL)
+    while True:
+        try:
+            os.kill(first, 0)
+            if Path(f"/proc/{first}/stat").read_text().split()[2] == "Z":
+                break
+        except (ProcessLookupError, FileNotFoundError):
+            break
+        time.sleep(0.01)
+    assert graph.forward("live", broker=own) != first
+
+
+def test_a_child_that_holds_the_pipes_does_not_hide_a_death(own: Broker) -> None:
+    def forks_and_dies(x):
+        import os
+        import time
+
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(5)
+            os._exit(0)
+        os._exit(4)
+
+    began = time.monotonic()
+    with pytest.raises(WorkerDied, match="exit code 4"):
+        far(forks_and_dies).forward(1, broker=own)
+    assert time.monotonic() - began < 2.5
+
+
+def test_a_node_that_may_run_again_does(own: Broker, tmp_path: Any) -> None:
+    def dies_once(path):
+        import os
+        from pathlib import Path
+
+        if not Path(path).exists():
+            Path(path).touch()
+            os._exit(1)
+        return "alive"
+
+    assert far(dies_once, retries=1).forward(str(tmp_path / "one"), broker=own) == "alive"
+    with pytest.raises(WorkerDied):
+        far(dies_once).forward(str(tmp_path / "two"), broker=own)
+
+
+def test_a_host_that_hangs_is_ended_after_its_timeout() -> None:
+    def hangs(x):
+        __import__("time").sleep(30)
+
+    with Broker.embedded({"w1": spawned(timeout=3)}) as broker:
+        Graph.somatize(node(abs).at("w1")).forward(-1, broker=broker)
+        began = time.monotonic()
+        with pytest.raises(HostTimeout, match="longer than 3 s, and was in node 'far'"):
+            far(hangs).forward(1, broker=broker)
+        assert time.monotonic() - began < 5
+        assert Graph.somatize(node(abs).at("w1")).forward(-1, broker=broker) == 1
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_interrupt_reaches_the_user_within_a_second_and_the_old_answer_is_never_got(
+    beside: bool, own: Broker
+) -> None:
+    def sleeps(x):
+        import time
+
+        time.sleep(30 if x == "long" else 0)
+        return x
+
+    graph = Graph.somatize(node(lambda x: x) >> node(sleeps).named("far").at("w1"))
+    if beside:
+        graph.node("here", node(lambda x: x))
+    graph.forward("short", broker=own)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    seen: list[Any] = []
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        graph.forward("long", broker=own, watching=seen.append)
+    assert time.monotonic() - began < 1.8
+    assert seen[-1]["fact"] == "broke"
+    answer = graph.forward("next", broker=own)
+    assert (answer["far"] if beside else answer) == "next"
+
+
+def test_a_node_that_ignores_the_interrupt_is_ended_with_its_worker(own: Broker) -> None:
+    def stubborn(x):
+        import time
+
+        while x == "long":
+            try:
+                time.sleep(30)
+            except KeyboardInterrupt:
+                continue
+        return x
+
+    graph = far(stubborn)
+    graph.forward("short", broker=own)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        graph.forward("long", broker=own)
+    assert time.monotonic() - began < 2
+    assert graph.forward("next", broker=own) == "next"
+
+
+def test_what_cannot_travel_is_said_with_its_node(broker: Broker) -> None:
+    lock = threading.Lock()
+    seen: list[Any] = []
+    with pytest.raises(NotSendable, match=r"the value of node 'make' cannot go to host 'w1'.*lock"):
+        Graph.somatize(node(lambda x: lock).named("make") >> node(abs).named("far").at("w1")).forward(
+            1, broker=broker, watching=seen.append
+        )
+    assert [f["fact"] for f in seen] == ["ran", "broke"]
+    with pytest.raises(NotSendable, match=r"node 'far' cannot go to host 'w1'.*lock"):
+        far(lambda x, lock=lock: x).forward(1, broker=broker)
+    with pytest.raises(NotSendable, match=r"what the node returned cannot come back.*generator"):
+        far(lambda x: (n for n in range(x))).forward(1, broker=broker)
+    assert far(abs).forward(-2, broker=broker) == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["/nowhere/python"], "cannot be started"),
+        (["echo", "I am no worker"], "is no worker: it ended by exit code 0 without a greeting.*I am no worker"),
+        (["sh", "-c", "echo oops >&2; exit 3"], "exit code 3 without a greeting.*oops"),
+        (["sh", "-c", "yes | head -c 100000; sleep 20"], "is no worker"),
+    ],
+)
+def test_a_program_that_is_no_worker_is_reported_with_what_it_printed(argv: list[str], words: str) -> None:
+    from somatize import Worker
+
+    with Broker.embedded({"w1": Worker.spawn(argv)}) as broker:
+        with pytest.raises(BadWorker, match=f"(?s){words}"):
+            far(abs).forward(1, broker=broker)
+
+
+def test_a_banner_before_the_greeting_is_shown_and_skipped(capsys: Any) -> None:
+    import shlex
+
+    from somatize import Worker
+
+    shell = f"head -c 60000 /dev/zero | tr '\\0' 'b'; echo; echo welcome; exec {shlex.join(ARGV)}"
+    with Broker.embedded({"w1": Worker.spawn(["sh", "-c", shell])}) as broker:
+        assert far(abs).forward(-1, broker=broker) == 1
+    shown = capsys.readouterr().err
+    assert "[w1] welcome\n" in shown
+    assert shown.count("b") >= 60000
+
+
+def test_another_protocol_python_or_cloudpickle_is_refused_naming_both(tmp_path: Any) -> None:
+    from somatize import Worker
+
+    (tmp_path / "old.py").write_text(
+        "from somatize.worker import serve, __main__\n"
+        "serve.about = lambda: {'protocol': 0, 'python': '2.7', 'cloudpickle': '0.1'}\n"
+        "__main__.main()\n"
+    )
+    with Broker.embedded({"w1": Worker.spawn([ARGV[0], str(tmp_path / "old.py")])}) as broker:
+        with pytest.raises(
+            BadWorker, match=r"protocol 0 there and 1 here, Python 2\.7 there and 3\.\d+ here, cloudpickle"
+        ):
+            far(abs).forward(1, broker=broker)
