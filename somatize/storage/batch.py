@@ -25,7 +25,7 @@ Line = list[Any]
 class Batch:
     """The records from `start` to `end`, and the facts said meanwhile about forwards that were committed before.
 
-    Records are appended to `lines` by the writer itself. `late` holds forward, place, time, facts and summary.
+    `late` holds forward, place, time, facts and summary.
     """
 
     __slots__ = ("_whole", "end", "late", "lines", "start")
@@ -40,6 +40,20 @@ class Batch:
     def whole(self) -> bool:
         """Whether it holds all that the journal has between its ends."""
         return self._whole and self.start[0] == self.end[0] and self.end[1] - self.start[1] <= MOST_BYTES
+
+    def add(self, line: Line, size: int) -> None:
+        """A record was written; the journal has `size` bytes now."""
+        if self._whole:
+            self.lines.append(line)
+            if size - self.start[1] > MOST_BYTES:
+                self.give_up()
+
+    def add_old(self, late: tuple[int, int, int, bytes, bytes], size: int) -> None:
+        """A fact was said about a forward of an earlier batch; the journal has `size` bytes now."""
+        if self._whole:
+            self.late.append(late)
+            if size - self.start[1] > MOST_BYTES:
+                self.give_up()
 
     def add_late(self, line: Line, texts: list[str | None] | None, body: bytes) -> None:
         """A fact was said about a record of this batch."""

@@ -153,6 +153,9 @@ class Committer:
         while writer.taken < until:
             generation, start = writer.taken
             buffer = writer.read_journal(generation, start, _SLICE)
+            if generation == until[0]:
+                # What lies beyond may be half written: a torn entry before a whole one would pass for damage.
+                buffer = buffer[: until[1] - start]
             gathered = Gathered(writer.id, writer.fields, generation)
             gathered.take(buffer, start, _give_turn if patient else None)
             if gathered.read_to:

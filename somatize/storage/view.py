@@ -24,6 +24,7 @@ from .opening import journal_files, tell_damage, writer_info
 from .schema import RunInfo
 
 T = TypeVar("T")
+_LOOKS = 4
 
 
 class JournalFile(NamedTuple):
@@ -96,9 +97,10 @@ class View:
                 return None
             if info.generation == file.generation:
                 at = info.offset
-        gathered = Gathered(file.writer, about["fields"], file.generation)
-        rest = _rest(file.fd, at)
-        gathered.take(rest, at)
+        for _ in range(_LOOKS):
+            gathered = Gathered(file.writer, about["fields"], file.generation).take(_rest(file.fd, at), at)
+            if not gathered.damaged:
+                break  # else it may have been half written when it was read, and is whole by now
         tell_damage(file.path, gathered)
         return Tail(about["run"], about, gathered)
 

@@ -125,7 +125,7 @@ class Writer:
                     pending.number = number
                     pending.batch = self.batch
                     pending.line = line = [number, state, nodes, took_us, when, texts, body]
-                    self.batch.lines.append(line)
+                    self.batch.add(line, self._size)
                 except OSError as error:
                     gate.give_back(number)
                     self._refused(error, pending, RECORD, said)
@@ -155,7 +155,7 @@ class Writer:
                     if pending.batch is batch:
                         batch.add_late(pending.line, texts, body)
                     else:
-                        batch.late.append((number, self._generation << 40 | at, when, body, summary))
+                        batch.add_old((number, self._generation << 40 | at, when, body, summary), self._size)
                 except OSError as error:
                     self._refused(error, pending, LATE, said)
         if self.committer.idle:
