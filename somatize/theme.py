@@ -78,6 +78,7 @@ def layout(theme: Theme, **more: Any) -> dict[str, Any]:
     """What every figure's layout begins with."""
     return {
         "template": {},
+        "autosize": "width" not in more,
         "font": {"family": FAMILY, "size": TEXT, "color": theme.ink},
         "paper_bgcolor": theme.background,
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -123,7 +124,7 @@ def title(theme: Theme, words: str, notes: Sequence[str]) -> tuple[dict[str, Any
             "font": {"size": SMALL, "color": theme.faint},
         },
     }
-    return made, 24 + 21 * len(lines) + 15 * len(notes)
+    return made, 32 + 21 * len(lines) + 15 * len(notes)
 
 
 def legend(y: float) -> dict[str, Any]:
@@ -139,11 +140,14 @@ def legend(y: float) -> dict[str, Any]:
     }
 
 
-def legend_height(data: Sequence[Mapping[str, Any]]) -> int:
-    """How high the legend of these traces is in a narrow figure, where it has the most rows."""
+def legend_height(data: Sequence[Mapping[str, Any]], beside: float = 0.0) -> int:
+    """How high the legend of these traces is in a narrow figure, where it has the most rows.
+
+    `beside` is how wide the labels of the axis are, to the right of which it begins.
+    """
     names = [unescape(str(trace["name"])) for trace in data if trace.get("showlegend", True)]
-    columns = max(1, int(_NARROW / (44 + 6.4 * max(map(len, names), default=1))))
-    return 19 * -(-len(names) // columns) + 10
+    columns = max(1, int((_NARROW - beside) / (44 + 6.4 * max(map(len, names), default=1))))
+    return 29 * -(-len(names) // columns) + 10
 
 
 def in_the_middle(theme: Theme, words: str, y: float = 0.5) -> dict[str, Any]:

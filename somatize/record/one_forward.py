@@ -14,6 +14,8 @@ from .turns import OneForward, Turn, Where
 _EACH_ITS_ROW = 60
 """Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""
 _ROW, _PACKED, _TO_LEGEND = 22, 12, 32
+_LABEL = 20
+"""How many letters of a name stand beside its row."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
@@ -30,7 +32,8 @@ def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
     if one.state != "ok":
         data.append(_end(one, end / size, count))
     explained, known = len(data) > 1, bool(one.turns) or one.took is not None
-    below = _TO_LEGEND + (themes.legend_height(data) if explained else 0)
+    beside = 0.0 if packed else 6.5 * min(_LABEL, max((len(turn.name) for turn in one.turns), default=0))
+    below = _TO_LEGEND + (themes.legend_height(data, beside) if explained else 0)
     layout = themes.layout(
         look,
         height=above + height + below,
@@ -135,7 +138,7 @@ def _names(look: Theme, turns: Sequence[Turn], count: int, *, packed: bool) -> d
         showgrid=False,
         showticklabels=shown,
         tickvals=list(range(count)) if shown else [],
-        ticktext=[themes.escaped(name, 22) for name in names] if shown else [],
+        ticktext=[themes.escaped(name, _LABEL) for name in names] if shown else [],
     )
 
 
