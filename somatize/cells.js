@@ -3,6 +3,7 @@
 
 const CONFIG = { responsive: false, displaylogo: false };
 const SCALE = 2;
+const NARROWEST = 120;
 
 async function fetchPlotly(model) {
   const id = model.get("library").slice("IPY_MODEL_".length);
@@ -151,6 +152,7 @@ async function render({ model, el }) {
 
   function redraw() {
     again = true;
+    if (el.clientWidth < NARROWEST) return;
     drawing ??= (async () => {
       try {
         while (again && !plot.gone) {
@@ -162,22 +164,22 @@ async function render({ model, el }) {
         drawing = null;
       }
     })();
-    return drawing;
   }
 
-  model.on("change:pushed", redraw);
-  model.on("change:asked", redraw);
-  await redraw();
-  model.send({ said: "here" });
-
-  let width = el.clientWidth;
+  // Drawn once there is room: a page puts the element in its place after this function has returned, and what is
+  // drawn without room keeps the margins that it needed there.
+  let width = plot.gd._fullLayout ? el.clientWidth : 0;
   const resized = new ResizeObserver(() => {
-    if (el.clientWidth && el.clientWidth !== width) {
-      width = el.clientWidth;
-      Plotly.Plots.resize(plot.gd);
-    }
+    if (el.clientWidth < NARROWEST || el.clientWidth === width) return;
+    width = el.clientWidth;
+    if (again || !plot.gd._fullLayout) redraw();
+    else Plotly.Plots.resize(plot.gd);
   });
   resized.observe(el);
+  model.on("change:pushed", redraw);
+  model.on("change:asked", redraw);
+  redraw();
+  model.send({ said: "here" });
 
   return () => {
     resized.disconnect();

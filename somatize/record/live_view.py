@@ -12,7 +12,7 @@ from uuid import uuid4
 from somatize import cells, plotting
 from somatize.cells import Canvas, Part, Parts
 
-from .live_still import PNG, brief, kaleido_picture, kept_picture, still
+from .live_still import PNG, brief, kept_picture, still
 
 if TYPE_CHECKING:
     from .live import Live
@@ -151,7 +151,7 @@ class View:
         self._asked += 1
         self._answered.clear()
         if not self._looked_at:  # for as long as it takes to know whether a browser is there
-            cells.show(self._with_view(live) | kept_picture(live.figure(), pictured=False), self._display, again=True)
+            self._show_kept(kept_picture(live.figure(), pictured=False))
         self._canvas.ask(self._asked)
         threading.Thread(target=self._or_without_browser, args=(self._asked,), daemon=True).start()
 
@@ -173,20 +173,20 @@ class View:
         if self._answered.wait(ANSWER) or asked != self._asked:
             return
         live = self._live()
-        png = kaleido_picture(live.figure()) if live is not None else None
-        if png is not None and asked == self._asked and not self._answered.is_set():
-            self._picture(png)
+        kept = kept_picture(live.figure(), pictured=True) if live is not None else {}
+        if asked == self._asked and not self._answered.is_set():
+            self._show_kept(kept)
 
     def _heard(self, content: Mapping[str, Any]) -> None:
         self._looked_at = True
         if content.get("said") == "picture" and content.get("asked") == self._asked:
             self._answered.set()
-            self._picture(str(content["png"]))
+            self._show_kept({PNG: str(content["png"])})
 
-    def _picture(self, png: str) -> None:
+    def _show_kept(self, kept: Mapping[str, Any]) -> None:
         live = self._live()
         if live is not None:
-            cells.show(self._with_view(live) | {PNG: png}, self._display, again=True)
+            cells.show({**self._with_view(live), **kept}, self._display, again=True)
 
     def close(self) -> None:
         """Draw the last state, keep its picture, and end the drawing."""

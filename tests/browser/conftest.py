@@ -130,7 +130,7 @@ class Page:
         return int(self.cell(place).locator(".jp-OutputArea-child").count())
 
     def text(self, place: int) -> str:
-        return str(self.cell(place).locator(".jp-OutputArea").inner_text())
+        return "\n".join(self.cell(place).locator(".jp-OutputArea-output").all_inner_texts()).strip()
 
     def paths(self, place: int) -> list[str]:
         """The lines drawn in a cell's figure, as the browser has them."""

@@ -63,8 +63,8 @@ def test_without_plotly_it_says_what_to_install(bare_kernel: Any) -> None:
     assert "pip install 'somatize[viz]'" in words
 
 
-@pytest.fixture
-def executed(tmp_path: Path) -> Any:
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     notebook = nbformat.v4.new_notebook(
         cells=[
             nbformat.v4.new_code_cell(SETUP),
@@ -72,7 +72,9 @@ def executed(tmp_path: Path) -> Any:
             nbformat.v4.new_code_cell("run(live, 20)"),
         ]
     )
-    nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}, kernel_name="python3").execute()
+    nbclient.NotebookClient(
+        notebook, resources={"metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}}, kernel_name="python3"
+    ).execute()
     return notebook
 
 
