@@ -53,11 +53,17 @@ def state() -> Callable[[], object]:
 @pytest.fixture(autouse=True)
 def loggers_as_they_were() -> Iterator[None]:
     """No test leaves a handler, a level or a flag behind."""
+    close_those_left()
     before = logging_state()
     yield
-    for status in list(_ALIVE):  # a traceback that pytest holds may keep one
-        status.close()
+    close_those_left()
     assert logging_state() == before
+
+
+def close_those_left() -> None:
+    """A traceback that pytest holds may keep a Status of a test that is over."""
+    for status in list(_ALIVE):
+        status.close()
 
 
 def logging_state() -> object:
