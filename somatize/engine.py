@@ -138,7 +138,13 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
                 if source is not None:
                     value = slots[source] if type(source) is int else fetch(slots, source)
                 if entering is not None:
-                    forward.enter(node)
+                    if forward.gate is None:
+                        try:
+                            entering(node)
+                        except Exception as error:
+                            forward.refuse(error)
+                    else:
+                        forward.enter(node)
                     tell, entering = forward.tell, forward.entering
                 forward.step = index
                 began = clock()

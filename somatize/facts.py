@@ -160,14 +160,23 @@ def said(fact: Mapping[Any, Any], **stamped: str) -> Fact:
     scalar becomes a marked text, each with one `FactWarning`; neither raises. A 0-d or one-element array or
     tensor counts as its scalar. Raises `FactError` where there is no kind, as nobody could file it.
     """
-    if not isinstance(fact, Mapping):
+    if type(fact) is not dict and not isinstance(fact, Mapping):
         raise FactError(f"a fact is a dict with its kind under 'fact', not {type(fact).__name__}")
     kind = fact.get("fact")
     if not isinstance(kind, str) or not kind:
         raise FactError(f"a fact needs a kind: {{'fact': 'loss', ...}}; this one has fact={kind!r}")
     made: Fact = {}
     for key, value in fact.items():
-        if isinstance(key, str):
+        if type(key) is str and key.isascii():
+            # What most facts hold is made text here, without a call.
+            kind_of = type(value)
+            if kind_of is float:
+                made[key] = repr(value)
+            elif kind_of is str and value.isascii():
+                made[key] = value
+            else:
+                made[key] = text(value, key)
+        elif isinstance(key, str):
             made[encodable(str.__str__(key))] = text(value, key)
         else:
             place = f" of node {stamped['node']!r}" if "node" in stamped else ""

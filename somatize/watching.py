@@ -271,11 +271,13 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
     if kind is BuiltinMethodType:  # the append of a list, print: nothing more to ask
         forward.tell = watching  # type: ignore[assignment]
         return
-    if kind is not list and kind is not tuple and not hasattr(watching, "opens"):
-        _callable(watching)
-        forward.tell = watching  # type: ignore[assignment]
-        return
-    watchers = [watching] if hasattr(watching, "opens") and not isinstance(watching, type) else list(_flat(watching))
+    if kind is list or kind is tuple or not hasattr(watching, "opens") or isinstance(watching, type):
+        watchers = list(_flat(watching))
+        if watchers == [watching] and not hasattr(watching, "opens"):
+            forward.tell = watching  # type: ignore[assignment]
+            return
+    else:
+        watchers = [watching]
     try:
         for watcher in watchers:
             forward.doors += _open(watcher, graph)
@@ -288,10 +290,11 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
             _remember(door, forward.parent)
     if len(doors) == 1:
         forward.tell = doors[0].tell
+        forward.entering = getattr(doors[0].sink, "entering", None)
     elif doors:
         forward.tell = forward.fan_out
-    if any(hasattr(door.sink, "entering") for door in doors):
-        forward.entering = doors[0].sink.entering if len(doors) == 1 else forward.enter_all
+        if any(hasattr(door.sink, "entering") for door in doors):
+            forward.entering = forward.enter_all
 
 
 def watchers_in(watching: Watching) -> list[Any]:
@@ -416,19 +419,25 @@ def _open(watcher: Any, graph: Any) -> tuple[_Door, ...]:
 
 
 def _remember(door: _Door, within: Place | None) -> None:
-    if getattr(door.sink, "forgets", False):
-        return
     # Copied and not changed in place: contexts that were copied from this one must not see it.
-    last = _LAST.get().copy()
-    last.pop(id(door.watcher), None)
+    last, key = _LAST.get(), id(door.watcher)
+    before = last.get(key)
+    if before is not None and before.watcher() is door.watcher:
+        if before.sink is door.sink and before.within is within:
+            return  # it opened here, and nothing of this watcher did since
+        reference = before.watcher
+    else:
+        before, reference = None, _reference(door.watcher)
+    entry = _Last(reference, door.sink, within, within.step if within is not None else -1)
+    if not last or (before is not None and len(last) == 1):
+        _LAST.set({key: entry})
+        return
+    last = {other: one for other, one in last.items() if other != key}
     if len(last) >= _REMEMBERED:
-        last = {key: entry for key, entry in last.items() if entry.watcher() is not None}
+        last = {other: one for other, one in last.items() if one.watcher() is not None}
         if len(last) >= _REMEMBERED:
             del last[next(iter(last))]
-    last[id(door.watcher)] = _Last(
-        _reference(door.watcher), door.sink, within, within.step if within is not None else -1
-    )
-    _LAST.set(last)
+    _LAST.set({**last, key: entry})
 
 
 def _reference(watcher: Any) -> Callable[[], Any]:
