@@ -169,7 +169,7 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
                     tell(fact)  # type: ignore[misc]
                 except Exception as error:
                     forward.refuse(error)
-                    tell = forward.tell
+                    tell, entering = forward.tell, forward.entering
             else:
                 forward.say(fact)
         fact = {"fact": "finished", "took_us": f"{(clock() - start) // 1000 or 1}"}
