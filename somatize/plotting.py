@@ -34,7 +34,9 @@ def widget(data: Traces, layout: Mapping[str, Any]) -> go.FigureWidget:
     missing = [name for name in ("anywidget", "ipywidgets") if find_spec(name) is None]
     if missing:
         raise ExtraMissing(f"a widget needs {' and '.join(missing)}, which is not installed: {PIP}")
-    return graph_objects.FigureWidget(data=list(data), layout=dict(layout))
+    made = graph_objects.FigureWidget(data=list(data), layout=dict(layout))
+    made._config = {**made._config, "responsive": True}  # as wide as its cell, also when that changes
+    return made
 
 
 def require() -> None:
