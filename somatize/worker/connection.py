@@ -18,6 +18,7 @@ from somatize.errors import BadWorker, HostTimeout, SomatizeWarning, WorkerDied,
 
 from . import payload
 from .process import Process
+from .segments import Probe, Segments, sees
 from .serve import about, libraries
 from .shipping import Load, Shipping
 from .wire import Ended, Garbled, Message, TooLate, Wire
@@ -126,13 +127,17 @@ class Connection:
 
     def _end(self, within: float = 0.0) -> str:
         live, self._live = self._live, None
-        return live.process.end(within) if live is not None else "no start"
+        if live is None:
+            return "no start"
+        if live.wire.segments is not None:
+            live.wire.segments.close()
+        return live.process.end(within)
 
     # -- one trip
 
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         live = self._live
-        if live is not None and not live.process.is_alive():
+        if live is not None and not live.is_python and not live.process.is_alive():
             self._end()
             live = None
         if live is None:
@@ -262,10 +267,16 @@ class Connection:
         hello = wire.receive(until).fields
         mine, theirs = about(), {name: hello.get(name) for name in about()}
         known = [name for name in _COMPARED if name in sys.modules]
-        wire.send("hello", {**mine, "mode": self.worker.mode, "libraries": known}, until=until)
-        if mine != theirs:
-            raise BadWorker(f"the worker of host {self.host!r} {_differs(theirs, mine)}")
-        ready = wire.receive(until)
+        probe = Probe()
+        try:
+            said = {**mine, "mode": self.worker.mode, "libraries": known, "probe": probe.shown()}
+            wire.send("hello", {**said, "sees": sees(hello.get("probe"))}, until=until)
+            if mine != theirs:
+                raise BadWorker(f"the worker of host {self.host!r} {_differs(theirs, mine)}")
+            ready = wire.receive(until)
+        finally:
+            probe.close()
+        wire.segments = Segments() if ready.fields["shares"] else None
         _compare_majors(self.host, known, ready.fields["libraries"])
         os.set_blocking(process.reading, False)
         return hello

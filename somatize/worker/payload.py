@@ -32,6 +32,9 @@ MODES = ("network", "project")
 _OUT_OF_BAND = 1 << 14
 """Bytes from which a buffer is worth a place of its own in the frame."""
 
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+"""Types that need nobody to know where they are from."""
+
 _BY_VALUE = threading.Lock()
 
 
@@ -51,6 +54,8 @@ def pack(value: object, mode: str, send: Sequence[str] = ()) -> list[Pieces]:
             return [codecs.dump_parts(value)]
         except NotKeepable as wrong:
             raise NotSendable(f"{wrong}; in the mode 'project' only what a codec writes can travel") from None
+    if type(value) is list and all(type(item) in _SCALARS for item in value):
+        return [[pickle.dumps(value, protocol=5)]]
     try:
         try:
             return _pickled(value, send, registered=False)

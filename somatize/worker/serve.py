@@ -18,6 +18,7 @@ from . import payload
 from .far import Ended, FarProgram, run, run_items
 from .machine import Machine
 from .relay import Relay, listen
+from .segments import Probe, Segments, sees
 from .wire import PROTOCOL, Message, Pieces, Wire
 from .wire import Ended as Gone
 
@@ -66,9 +67,13 @@ class Server:
         """Until the other end is gone."""
         signal.signal(signal.SIGINT, self._interrupted)
         try:
+            probe = Probe()
             self.wire.greet()
-            self.wire.send("hello", {**about(), "pid": os.getpid(), "machine": platform.node()})
-            if not self._agrees(self.wire.receive()):
+            hello = {**about(), "pid": os.getpid(), "machine": platform.node(), "probe": probe.shown()}
+            self.wire.send("hello", hello)
+            agreed = self._agrees(self.wire.receive())
+            probe.close()
+            if not agreed:
                 return
             listen(self._relay)
             while True:
@@ -82,7 +87,9 @@ class Server:
             self.wire.send("refused", {"worker": mine, "client": other})
             return False
         self._mode = hello.fields["mode"]
-        self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"])})
+        shares = hello.fields["sees"] and sees(hello.fields["probe"])
+        self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"]), "shares": shares})
+        self.wire.segments = Segments() if shares else None
         return True
 
     def _interrupted(self, *_: Any) -> None:

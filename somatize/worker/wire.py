@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
+from .segments import SMALLEST, Segments
+
 PROTOCOL = 1
 """Raised whenever what is said, or how, changes; both ends have to have the same."""
 
@@ -67,6 +69,8 @@ class Wire:
         self.writing = writing
         self.whole = True
         """Whether no frame was left half written or half read; after that nothing more can be said."""
+        self.segments: Segments | None = None
+        """Where both ends see the same memory: what large buffers go through."""
         self._alive = alive
         self._got = bytearray()
         self._sending = threading.Lock()
@@ -81,7 +85,10 @@ class Wire:
         self, kind: str, fields: dict[str, Any], buffers: Sequence[Pieces] = (), until: float | None = None
     ) -> None:
         """Say something. Raises `Ended` and `TooLate`."""
-        sizes = [sum(_size(piece) for piece in buffer) for buffer in buffers]
+        sizes: list[Any] = [sum(_size(piece) for piece in buffer) for buffer in buffers]
+        if self.segments is not None:
+            fields["freed"] = self.segments.freed()
+            sizes, buffers = self._shared(self.segments, sizes, buffers)
         head = msgpack.packb([kind, fields, sizes], use_bin_type=True)
         pieces: list[Any] = [_LENGTH.pack(len(head)) + head]
         for buffer in buffers:
@@ -90,6 +97,21 @@ class Wire:
             self.whole = False
             self._write(pieces, until)
             self.whole = True
+
+    def _shared(
+        self, segments: Segments, sizes: list[Any], buffers: Sequence[Pieces]
+    ) -> tuple[list[Any], list[Pieces]]:
+        """The sizes, with what was put into segments found by it; and the buffers that were not."""
+        inline = []
+        for place, buffer in enumerate(buffers):
+            token = None
+            if sizes[place] >= SMALLEST and len(buffer) == 1:
+                token = segments.put(memoryview(buffer[0]))
+            if token is None:
+                inline.append(buffer)
+            else:
+                sizes[place] = token
+        return sizes, inline
 
     def _write(self, pieces: list[Any], until: float | None) -> None:
         views = [memoryview(piece).cast("B") for piece in pieces if _size(piece)]
@@ -122,8 +144,10 @@ class Wire:
             raise Garbled(str(wrong)) from None
         self.whole = not sizes
         del self._got[: _LENGTH.size + length]
-        buffers = [self._buffer(size, until) for size in sizes]
+        buffers = [self._buffer(size, until) if isinstance(size, int) else self._mapped(size) for size in sizes]
         self.whole = True
+        if self.segments is not None and fields.get("freed"):
+            self.segments.release(fields["freed"])
         return Message(kind, fields, buffers)
 
     def skip_noise(self, until: float | None) -> bytes:
@@ -161,6 +185,14 @@ class Wire:
             if not came:
                 raise Ended
             self._got += came
+
+    def _mapped(self, token: list[int]) -> memoryview:
+        if self.segments is None:
+            raise Garbled("a segment where none was agreed on")
+        try:
+            return self.segments.get(token)
+        except OSError as gone:
+            raise Ended(str(gone)) from None
 
     def _buffer(self, size: int, until: float | None) -> memoryview:
         if not size:

@@ -171,6 +171,7 @@ def test_through_ssh(ssh: list[str], capfd: Any) -> None:
 def test_a_death_on_the_other_side_of_ssh(ssh: list[str]) -> None:
     def dies(x):
         import os
+        import signal
 
         if x:
             os.kill(os.getpid(), signal.SIGKILL)
