@@ -2,7 +2,7 @@
 
 - a fact, told by the engine or said by hand, between two redraws;
 - forwards of 1 ms, which keep Python busy all the time, with a Live that is being drawn and with none: blocks of both
-  by turns, the ratio of what they took in all;
+  by turns, the ratio of the processor time of the whole process, since whoever draws keeps the forwards waiting;
 - what a million forwards take of memory, and how long their figure takes to make.
 
     python benchmarks/live.py [forwards, 20000 if not said]
@@ -81,13 +81,13 @@ live = Live()
 display(live)
 
 def block(watchers, forwards=250):
-    began = clock()
+    began = time.process_time(), clock()
     for number in range(forwards):
         graph.forward(rounds, watching=watchers)
         for watcher in watchers:
             if watcher is live:
                 watcher({"fact": "loss", "value": 1 / (number + 1)})
-    return clock() - began
+    return time.process_time() - began[0], clock() - began[1]
 
 sent = []
 push = live_view.View.draw
@@ -100,9 +100,11 @@ plain, watched = [], []
 for _ in range(max(1, FORWARDS // 250)):
     plain.append(block([lambda fact: None]))
     watched.append(block([live]))
-each, ratio = sum(plain) / len(plain) / 250, sum(watched) / sum(plain)
-print(f"{len(live):,} forwards of {each * 1e3:.2f} ms    {ratio:6.3f} times as long    (at most 1.05)")
-print(f"redraws {len(sent)}, of {max(sent) / 1e3:.0f} kB at most, {sum(sent) / sum(watched) / 1e3:.0f} kB a second")
+(cpu, wall), (own, alone) = ([sum(times) for times in zip(*blocks)] for blocks in (watched, plain))
+each = own / len(plain) / 250 * 1e3
+print(f"{len(live):,} forwards of {each:.2f} ms    {cpu / own:6.3f} times the work   (at most 1.05)")
+print(f"                          {wall / alone:6.3f} times as long, with whatever else the machine did")
+print(f"redraws {len(sent)}, of {max(sent) / 1e3:.0f} kB at most, {sum(sent) / wall / 1e3:.0f} kB a second")
 """
 
 MILLION = """
