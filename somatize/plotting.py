@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     Figure: TypeAlias = go.Figure
+    FigureWidget: TypeAlias = go.FigureWidget
 
 Traces: TypeAlias = Sequence[Mapping[str, Any]]
 

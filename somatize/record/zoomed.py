@@ -14,7 +14,7 @@ from .columns import Columns
 from .drawn import Picture, progress_picture
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import FigureWidget
+    from somatize.plotting import FigureWidget
 
 _SETTLED = 0.15
 """Seconds without another change of the range before it is read again."""
@@ -46,6 +46,8 @@ class Zoom:
         self.shown = shown
         self.read = read
         self.whole = whole
+        # Its unit goes by the longest that is drawn. The other axes stay as the one who zooms has set them.
+        self.took = "yaxis" + next(str(trace["yaxis"])[1:] for trace in whole.data if trace["name"].endswith("took"))
         self.drawn = self._seen()
         self._waiting: Any = None
         self._busy = threading.Lock()
@@ -71,7 +73,8 @@ class Zoom:
                 for trace, drawn in zip(self.shown.data, picture.data, strict=True):
                     trace.update(_points(drawn), overwrite=False)
                 self.shown.layout.title.subtitle.text = picture.layout["title"]["subtitle"]["text"]
-                self.shown.layout.hovermode = picture.layout["hovermode"]
+                for key in ("hovermode", "annotations", self.took):
+                    self.shown.layout[key] = picture.layout[key]
             self.drawn = seen
         finally:
             self._busy.release()

@@ -126,6 +126,9 @@ def test_a_zoomed_range_is_read_again(store):
     assert widget.data[0].x == tuple(range(2999, 3042))
     assert widget.data[0].y == tuple(float(n % 7) for n in range(2999, 3042))
     assert widget.layout.title.subtitle.text == "43 forwards (2,999 to 3,041)"
+    took = [us for n, us in curve(store, of="took_us") if 2999 <= n <= 3041]
+    size = 1 if "took, µs" in widget.layout.annotations[1].text else 1000
+    assert [us * size for us in widget.data[2].y] == pytest.approx(took), "in the unit its label says"
     widget.layout.xaxis.range = [-130, 6130]
     assert widget.data[0].x == whole
     assert len(curve(store)) == 6000
