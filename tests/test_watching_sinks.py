@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, node
+from somatize import Graph, node, places
 from somatize.watching import forward_here, sink_here
 
 Facts = list[dict[str, str]]
@@ -280,7 +280,6 @@ def test_a_context_keeps_no_watcher_alive() -> None:
 
 
 def test_a_context_does_not_remember_ever_more_watchers() -> None:
-    from somatize import watching
 
     kept = [Recording() for _ in range(200)]
     graph = one(abs)
@@ -289,9 +288,9 @@ def test_a_context_does_not_remember_ever_more_watchers() -> None:
         for rec in kept:
             graph.forward(1, watching=rec)
         assert kept[-1]("x") == 0
-        return len(watching._LAST.get())
+        return len(places.LAST.get())
 
-    assert contextvars.Context().run(run) == watching._REMEMBERED
+    assert contextvars.Context().run(run) == places._REMEMBERED
 
 
 def test_forward_here_tells_forwards_apart() -> None:

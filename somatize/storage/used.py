@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .environment import Reading
+    from .environment import Reading, Writing
     from .opened import Opened
 
 _BATCH = 256
@@ -35,7 +35,12 @@ class Used:
         with self._lock:
             times, self._times = self._times, {}
         if times and opened.writable:
-            opened.values.write(lambda txn: [txn.put(b"u" + key, _TIME.pack(when)) for key, when in times.items()])
+            opened.values.write(lambda txn: _put_all(txn, times))
+
+
+def _put_all(txn: Writing, times: dict[bytes, float]) -> None:
+    for key, when in times.items():
+        txn.put(b"u" + key, _TIME.pack(when))
 
 
 def last_used(reading: Reading, key: bytes, default: float) -> float:

@@ -1,0 +1,263 @@
+"""Forwards that run, where in them a thread is, and which sinks a context knows."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from .facts import Fact, Watcher
+from .notices import warn
+
+
+class Place:
+    """Where in which forward a thread is: what a fact said now is stamped with and filed under.
+
+    `step` is the index of the node that runs here, or -1 between nodes; `key` says of which program.
+    """
+
+    parent: Place | None = None
+    key: object = None
+    step: int = -1
+
+    @property
+    def forward(self) -> Forward:
+        """The forward this place is in."""
+        raise NotImplementedError
+
+
+class Forward(Place):
+    """One forward that runs: the watchers it tells, and its place in the caller's thread.
+
+    One is made for every forward there is, so it has no constructor and its defaults stand on the class. Whoever
+    makes one sets `key` and `gate`.
+    """
+
+    tell: Watcher | None = None
+    """Tells every watcher; None when nobody watches. A watcher alone is told directly, unguarded."""
+    doors: tuple[Door, ...] = ()
+    """The watchers one by one; empty for a plain callable alone."""
+    raised: tuple[Door, ...] = ()
+    """Those that raised: they are told nothing more, but closed with the others."""
+    entering: Callable[..., object] | None = None
+    gate: threading.RLock | None
+    """There from the moment a second thread may tell this forward's watchers."""
+    late: list[Fact] | None = None
+    over: bool = False
+
+    @property
+    def forward(self) -> Forward:
+        """Itself."""
+        return self
+
+    def share(self) -> None:
+        """From now on, whoever tells this forward's watchers takes the gate first."""
+        if self.gate is None:
+            with _SHARING:
+                self.gate = self.gate or threading.RLock()
+
+    def say(self, fact: Fact) -> None:
+        """Tell every watcher, guarded: the way for all but the engine's own loop."""
+        if self.gate is None:
+            self._say(fact)
+            return
+        with self.gate:
+            late, self.late = self.late or [], None
+            each(self._say, [*late, fact])
+
+    def end(self, fact: Fact) -> None:
+        """Tell the last fact. Whatever a lingering thread says from here on is late, and it is warned."""
+        self.over = True  # before the gate is looked at, as in `say_from_node`
+        self.say(fact)
+
+    def _say(self, fact: Fact) -> None:
+        if self.tell is not None:
+            try:
+                self.tell(fact)
+            except Exception as error:
+                self.refuse(error)
+
+    def refuse(self, error: Exception) -> None:
+        """The only watcher there is raised: it is told nothing more of this forward."""
+        warn(self.doors[0].watcher if self.doors else self.tell, error)
+        self.raised, self.doors = self.doors, ()
+        self.tell = _nobody
+        self.entering = None
+
+    def fan_out(self, fact: Fact) -> None:
+        """`tell` where several watch: each gets a dict of its own, whatever the others do."""
+        interrupt: BaseException | None = None
+        for door in self.doors:
+            try:
+                door.tell(fact.copy())
+            except Exception as error:
+                self._leave_out(door, error)
+            except BaseException as error:
+                interrupt = interrupt or error
+        if interrupt is not None:
+            raise interrupt
+
+    def enter(self, *where: str) -> None:
+        """A node is about to run, here or at the host named after it; for those who want to know, one at a time."""
+        if self.gate is None:
+            self._enter(where)
+        else:
+            with self.gate:
+                self._enter(where)
+
+    def _enter(self, where: tuple[str, ...]) -> None:
+        if self.entering is not None:
+            try:
+                self.entering(*where)
+            except Exception as error:
+                self.refuse(error)
+
+    def enter_all(self, *where: str) -> None:
+        """`entering`, guarded, for whoever has it."""
+        self._offer("entering", *where)
+
+    def progress(self, node: str, done: int, total: int | None) -> None:
+        """Say how far a node is to whoever wants to know; under the gate."""
+        self._offer("progress", node, done, total)
+
+    def _offer(self, method: str, *said: object) -> None:
+        for door in self.doors:
+            offered = getattr(door.sink, method, None)
+            if offered is not None:
+                try:
+                    offered(*said)
+                except Exception as error:
+                    self._leave_out(door, error)
+
+    def _leave_out(self, door: Door, error: Exception) -> None:
+        if door in self.doors:
+            warn(door.watcher, error)
+            self.raised += (door,)
+            self.doors = tuple(other for other in self.doors if other is not door)
+            if not self.doors:
+                self.tell = _nobody
+
+    def status(self) -> Any:
+        """The status that the first watcher with one offers, or None."""
+        for door in self.doors:
+            offered = getattr(door.sink, "status", None)
+            if offered is not None:
+                return offered
+        return None
+
+    def run(self) -> str | None:
+        """The run that the first watcher with one records, or None."""
+        for door in self.doors:
+            run = getattr(door.watcher, "run", None)
+            if isinstance(run, str):
+                return run
+        return None
+
+    def sink_of(self, watcher: object) -> Any:
+        """The sink this forward has from `watcher`, or None."""
+        for door in self.doors:
+            if door.watcher is watcher:
+                return door.sink
+        return None
+
+    def close(self) -> None:
+        """The last fact was told: the sinks are closed, and the context remembers them."""
+        each(self._close, [door for door in (*self.doors, *self.raised) if door.sink is not None])
+
+    def _close(self, door: Door) -> None:
+        remember(door, self.parent)
+        closed = getattr(door.sink, "closed", None)
+        try:
+            if closed is not None:
+                closed()
+        except Exception as error:
+            warn(door.watcher, error)
+
+
+class Branch(Place):
+    """The place of one node that runs in a thread of its own, beside others of the same forward."""
+
+    def __init__(self, forward: Forward, step: int) -> None:
+        self.parent = forward.parent
+        self.key = forward.key
+        self.step = step
+        self._forward = forward
+
+    @property
+    def forward(self) -> Forward:
+        """The forward it is a branch of."""
+        return self._forward
+
+
+class Door(NamedTuple):
+    """One watcher of a forward, how it is told, and its sink if it has one."""
+
+    watcher: Any
+    tell: Watcher
+    sink: Any  # None for a plain callable
+
+
+class Last(NamedTuple):
+    """The sink of a watcher that opened or closed last in a context, and where that was."""
+
+    watcher: Callable[[], Any]
+    sink: Any
+    within: Place | None
+    step: int
+
+
+HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
+"""The innermost forward that runs in this context."""
+
+LAST: ContextVar[dict[int, Last]] = ContextVar("somatize.last", default={})  # noqa: B039  never changed in place
+"""Of each watcher, by its id, the sink that opened or closed last in this context."""
+_SHARING = threading.Lock()
+_REMEMBERED = 64
+
+
+def remember(door: Door, within: Place | None) -> None:
+    """Let this context know that a sink opened or closed, within that place."""
+    # Copied and not changed in place: contexts that were copied from this one must not see it.
+    last, key = LAST.get(), id(door.watcher)
+    before = last.get(key)
+    if before is not None and before.watcher() is door.watcher:
+        if before.sink is door.sink and before.within is within:
+            return  # it opened here, and nothing of this watcher did since
+        reference = before.watcher
+    else:
+        before, reference = None, _reference(door.watcher)
+    entry = Last(reference, door.sink, within, within.step if within is not None else -1)
+    if not last or (before is not None and len(last) == 1):
+        LAST.set({key: entry})
+        return
+    last = {other: one for other, one in last.items() if other != key}
+    if len(last) >= _REMEMBERED:
+        last = {other: one for other, one in last.items() if one.watcher() is not None}
+        if len(last) >= _REMEMBERED:
+            del last[next(iter(last))]
+    LAST.set({**last, key: entry})
+
+
+def _reference(watcher: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(watcher)
+    except TypeError:
+        return lambda: watcher
+
+
+def _nobody(fact: Fact) -> None:
+    """Told in place of a watcher that raised."""
+
+
+def each(call: Callable[[Any], object], things: list[Any]) -> None:
+    """`call` each of the things; an interrupt on the way is raised when all had their turn, the first if several."""
+    interrupt: BaseException | None = None
+    for thing in things:
+        try:
+            call(thing)
+        except BaseException as error:
+            interrupt = interrupt or error
+    if interrupt is not None:
+        raise interrupt
