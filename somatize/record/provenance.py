@@ -55,7 +55,7 @@ def _versions() -> dict[str, str]:
     found = {}
     for name, module in sorted(sys.modules.items()):
         if "." not in name and name not in sys.stdlib_module_names:
-            version = getattr(module, "__version__", None)
+            version = vars(module).get("__version__")  # asked of no module: it might answer with a warning
             if isinstance(version, str):
                 found[name] = version
     return found
