@@ -43,10 +43,10 @@ def picture_of(
             lambda node: told(wiring, node, marks[node], things[node], foreseen),
             [node for node in drawn.boxes if marks[node].device == device],
             device,
-            fill,
         )
-        for device, fill in devices.items()
+        for device in devices
     ]
+    data += [_legend(look, device, fill) for device, fill in devices.items() if len(devices) > 1]
     notes = notes_of(wiring, marks, drawn.frames, foreseen)
     return data, _layout(look, drawn, wiring, marks, devices, notes)
 
@@ -120,7 +120,6 @@ def _boxes(
     hover: Callable[[int], str],
     nodes: list[int],
     device: str | None,
-    fill: str | None,
 ) -> dict[str, Any]:
     """The names of the boxes of one device, where the hover is; the boxes themselves are shapes."""
     labels = [" ".join([themes.escaped(wiring.names[node], _WIDEST), *signs[node]]) for node in nodes]
@@ -133,14 +132,27 @@ def _boxes(
         "text": labels,
         "textfont": {"color": look.ink, "size": themes.TEXT},
         "textposition": "middle center",
+        "marker": {"size": 1, "opacity": 0},  # the shape below is what is seen
+        "showlegend": False,
+        "hovertext": [hover(node) for node in nodes],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _legend(look: Theme, device: str | None, fill: str | None) -> dict[str, Any]:
+    """What the fill of a device's boxes is called; it has no place in the picture itself."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "no device" if device is None else themes.escaped(device),
+        "x": [None],
+        "y": [None],
         "marker": {
             "symbol": "square",
-            "size": 0.1,  # the shape below is what is seen; this is for the legend
             "color": themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.12)",
             "line": {"color": fill or look.faint, "width": 1},
         },
-        "hovertext": [hover(node) for node in nodes],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hoverinfo": "skip",
     }
 
 
