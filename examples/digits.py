@@ -1,7 +1,4 @@
-"""scikit-learn's 1,797 handwritten digits through a graph: run, watched, recorded, and read back to be compared.
-
-python examples/digits.py [DIRECTORY TO KEEP THE RECORD IN]
-"""
+"""scikit-learn's 1,797 digits through a graph: run, watched, recorded [in a directory you name], read back."""
 
 import sys
 import tempfile
@@ -50,20 +47,19 @@ def show(title, rows):
 
 
 def shown(key, value):
-    if key in ("when", "first", "last"):
-        return time.strftime("%H:%M:%S", time.localtime(value))
-    return ", ".join(value) or "-" if isinstance(value, list) else str(value)[:8]
+    clock = key in ("when", "first", "last")
+    words = time.strftime("%H:%M:%S", time.localtime(value)) if clock else value
+    return ", ".join(words) or "-" if isinstance(words, list) else str(words)[:8]
 
 
 scale = node(lambda batch: (batch[0] / 16.0, batch[1])).named("scale")
 score = node(lambda answer: float((answer[0] == answer[1]).mean())).named("score")
 graph = Graph.somatize(load >> scale >> Learn(rate=0.5) >> score)
 store = Store(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="somatize-"))
-run, watched = "digits", []
+run, watched = "digits", [[] for _ in range(STEPS)]
 with Recorder(store, run, summarising=["loss", "accuracy"]) as recorder:
-    for step in range(STEPS):
-        watched.append([])
-        accuracy = graph.forward(step, watching=[recorder, watched[-1].append])
+    for step, told in enumerate(watched):
+        accuracy = graph.forward(step, watching=[recorder, told.append])
         recorder({"fact": "accuracy", "value": accuracy})
 
 print("The facts of the last forward, as they were told:", *watched[-1], "", sep="\n")
@@ -73,12 +69,12 @@ show("forwards(store, run, last=3)", forwards(store, run, last=3))
 show("nodes(store, run)", nodes(store, run))
 show(f"curve(store, run)[::50], for one {curve_costs(store, run)}", [{"forward": n, "loss": x} for n, x in loss[::50]])
 
-assert loss[-1][1] < loss[0][1] / 2, "the loss fell"
-for back, told in enumerate(reversed(watched), start=1):
-    assert facts(store, run, -back)[: len(told)] == told, "what was recorded is what was watched"
-page = store.path.with_name(f"{store.path.name}.html")
+page = store.path.with_suffix(".html")
 drawn = progress(store, run, of=["loss", "accuracy"]).to_html(full_html=False)
 drawn += spent(store, run).to_html(full_html=False, include_plotlyjs=False)
 page.write_text(f"<meta charset=utf-8><meta name=color-scheme content='light dark'>{drawn}", encoding="utf-8")
-print(f"{STEPS} forwards in {store.path}: the loss fell from {loss[0][1]:.2f} to {loss[-1][1]:.2f}.")
-print(f"Where it went, to be looked at: {page}")
+print(f"{STEPS} forwards in {store.path}: the loss fell from {loss[0][1]:.2f} to {loss[-1][1]:.2f}; look at {page}")
+
+assert loss[-1][1] < loss[0][1] / 2, "the loss fell"
+for back, told in enumerate(reversed(watched), start=1):
+    assert facts(store, run, -back)[: len(told)] == told, "what was recorded is what was watched"
