@@ -74,7 +74,6 @@ drawn = progress(store, run, of=["loss", "accuracy"]).to_html(full_html=False)
 drawn += spent(store, run).to_html(full_html=False, include_plotlyjs=False)
 page.write_text(f"<meta charset=utf-8><meta name=color-scheme content='light dark'>{drawn}", encoding="utf-8")
 print(f"{STEPS} forwards in {store.path}: the loss fell from {loss[0][1]:.2f} to {loss[-1][1]:.2f}; look at {page}")
-
 assert loss[-1][1] < loss[0][1] / 2, "the loss fell"
 for back, told in enumerate(reversed(watched), start=1):
     assert facts(store, run, -back)[: len(told)] == told, "what was recorded is what was watched"
