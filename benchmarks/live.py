@@ -1,8 +1,8 @@
 """What a Live costs the forwards it watches, measured in a real kernel with the figure on display.
 
 - a fact, told by the engine or said by hand, between two redraws;
-- forwards of 1 ms, which keep Python busy all the time, with a Live that is being drawn and with none: blocks of both
-  by turns, the ratio of the processor time of the whole process, since whoever draws keeps the forwards waiting;
+- forwards of 1 ms, which keep Python busy all the time, with none, with a Live that is being drawn and with
+  none again: the ratio of the processor time of the whole process, since whoever draws keeps the forwards waiting;
 - what a million forwards take of memory, and how long their figure takes to make.
 
     python benchmarks/live.py [forwards, 20000 if not said]
@@ -92,19 +92,23 @@ def block(watchers, forwards=250):
 sent = []
 push = live_view.View.draw
 def counting(view):
+    began = time.thread_time()
     size = push(view)
-    if size: sent.append(size)
+    if size: sent.append((size, time.thread_time() - began))
     return size
 live_view.View.draw = counting
 plain, watched = [], []
-for _ in range(max(1, FORWARDS // 250)):
-    plain.append(block([lambda fact: None]))
-    watched.append(block([live]))
+count = max(2, FORWARDS // 250)  # not by turns: while nothing is told, the drawing catches its breath
+plain += [block([lambda fact: None]) for _ in range(count // 2)]
+watched += [block([live]) for _ in range(count)]
+plain += [block([lambda fact: None]) for _ in range(count - count // 2)]
 (cpu, wall), (own, alone) = ([sum(times) for times in zip(*blocks)] for blocks in (watched, plain))
 each = own / len(plain) / 250 * 1e3
 print(f"{len(live):,} forwards of {each:.2f} ms    {cpu / own:6.3f} times the work   (at most 1.05)")
 print(f"                          {wall / alone:6.3f} times as long, with whatever else the machine did")
-print(f"redraws {len(sent)}, of {max(sent) / 1e3:.0f} kB at most, {sum(sent) / wall / 1e3:.0f} kB a second")
+sizes, spent = zip(*sent)
+print(f"drawing alone             {sum(spent) / cpu:6.1%} of the processor time, {1e3 * max(spent):.0f} ms at most")
+print(f"redraws {len(sent)}, of {max(sizes) / 1e3:.0f} kB at most, {sum(sizes) / wall / 1e3:.0f} kB a second")
 """
 
 MILLION = """
