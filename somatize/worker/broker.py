@@ -93,6 +93,20 @@ class Broker:
             made[host] = [Connection(host, worker) for worker in row]
         return cls(made)
 
+    @classmethod
+    def ray(
+        cls, hosts: Mapping[str, Mapping[str, Any]], *, address: str | None = None, start_timeout: float = 30
+    ) -> Broker:
+        """A broker whose hosts are actors on Ray: ``{"w1": {"num_cpus": 1}, "pool": {"actors": 4}}``.
+
+        Of each host ``actors`` says how many, one without it; the rest is what Ray is asked for. With None as
+        `address` a cluster on this machine is started (`somatize.worker.ray_broker` says what that opens) and ends
+        with the broker. What cannot be placed within `start_timeout` seconds is a `NoHost`. Raises `ExtraMissing`.
+        """
+        from .ray_broker import connections
+
+        return cls(connections(hosts, address, start_timeout))
+
     def hosts(self) -> Mapping[str, int]:
         """How many workers each host has. Raises `BrokerClosed`."""
         if self._closed:

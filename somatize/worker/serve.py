@@ -190,7 +190,7 @@ class Server:
                 error, fields["step"] = self._unsendable(back, values, wrong)
                 fields["told"] = True  # the node itself has run
         if error is not None:
-            fields["error"], buffers = payload.pack_error(error, _trace(error), self._mode)
+            fields["error"], buffers = payload.pack_error(error, trace(error), self._mode)
             fields["error_buffers"] = len(buffers)
         with self._relay.lock:
             fields["said"] = self._relay.taken()
@@ -209,7 +209,7 @@ class Server:
         return wrong, numbers[0] if numbers else -1
 
 
-def _trace(error: BaseException) -> str:
+def trace(error: BaseException) -> str:
     """The traceback from the node's own code on, as text."""
     try:
         frames = error.__traceback__

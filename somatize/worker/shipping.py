@@ -59,14 +59,18 @@ class Shipping:
         things = [program.implementations[program.plan.steps[step].node].thing for step in one.steps]
         keys, fresh = self._keys(things)
         code = self._code(trip, [thing for thing, _ in fresh.values()]) if fresh else []
-        takes = [] if trip.items else [[n, value is HELD] for n, value in zip(one.takes, trip.values, strict=True)]
         buffers = self._values(trip)
-        fields = {
+        fields = self._fields(trip, number, keys)
+        fields |= {"spec": None if known else spec_of(trip), "code": list(fresh), "code_buffers": len(code)}
+        made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
+        return Load(fields, [*code, *buffers], made, shape)
+
+    def _fields(self, trip: Trip, number: int, keys: list[int]) -> dict[str, Any]:
+        one = trip.slice
+        takes = [] if trip.items else [[n, value is HELD] for n, value in zip(one.takes, trip.values, strict=True)]
+        return {
             "program": number,
-            "spec": None if known else spec_of(trip),
             "keys": keys,
-            "code": list(fresh),
-            "code_buffers": len(code),
             "drops": list(self._drops),
             "forward": trip.forward,
             "takes": takes,
@@ -76,8 +80,17 @@ class Shipping:
             "enters": trip.enters,
             "items": trip.items,
         }
+
+    def bare_load(self, trip: Trip) -> tuple[dict[str, Any], dict[int, Any]]:
+        """The same for who sends things and values by itself: what is said, and the nodes by their new keys."""
+        things = [trip.program.implementations[trip.program.plan.steps[step].node].thing for step in trip.slice.steps]
+        keys, fresh = self._keys(things)
+        shape = trip.program.key, trip.slice
+        number = self._specs.get(shape) or self._next()
         made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
-        return Load(fields, [*code, *buffers], made, shape)
+        fields = self._fields(trip, number, keys) | {"spec": spec_of(trip)}
+        self.sent(Load(fields, [], made, shape))
+        return fields, {key: thing for key, (thing, _) in fresh.items()}
 
     def sent(self, load: Load) -> None:
         """It was sent, so that the worker has it from now on."""

@@ -1,0 +1,326 @@
+"""The same on Ray: an actor per host, or several. The only place that knows Ray.
+
+Code and values go as Ray sends them, large ones through its object store, from where arrays come back as maps that
+nobody may write to. Facts come while a slice runs, through a streaming generator. An actor that dies is reported, and
+Ray starts it again.
+
+With ``address=None``, and no Ray running in this process, a local cluster is started. It opens ports for its own
+processes, as Ray always does, and has no dashboard; seen with Ray 2.60 all of them are bound to the loopback address,
+but that is Ray's to decide. Where it matters, run it in a network namespace.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Any
+
+from somatize.elsewhere import HELD, Landed, Said, Trip
+from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
+
+from . import payload
+from .far import Ended, FarProgram, run, run_items
+from .machine import Machine
+from .relay import Relay, listen
+from .serve import trace
+from .shipping import Shipping
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ray
+        from ray import exceptions as failures
+except ImportError as missing:
+    raise ExtraMissing("a broker on Ray needs ray: pip install 'somatize[ray]'") from missing
+
+
+def connections(hosts: Mapping[str, Mapping[str, Any]], address: str | None, start_timeout: float) -> dict[str, Any]:
+    """A row of actors, not started yet, for each host; and Ray, which is."""
+    for host, asked in hosts.items():
+        if not isinstance(asked, Mapping) or type(asked.get("actors", 1)) is not int or asked.get("actors", 1) < 1:
+            raise NoHost(f"host {host!r} asks for {asked!r}; it is a dict such as {{'num_cpus': 1, 'actors': 4}}")
+    started = None
+    if not ray.is_initialized():
+        started = _Started(sum(asked.get("actors", 1) for asked in hosts.values()))
+        _init(address)
+    made = {}
+    for host, asked in hosts.items():
+        options = {key: value for key, value in asked.items() if key != "actors"}
+        made[host] = [ActorConnection(host, options, start_timeout, started) for _ in range(asked.get("actors", 1))]
+    return made
+
+
+def _init(address: str | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if address is not None:
+            ray.init(address=address, logging_level="warning")
+        else:
+            with _on_loopback():
+                ray.init(include_dashboard=False, logging_level="warning")
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let a Ray that is started meanwhile take 127.0.0.1 for its own address, as it does on other systems than Linux.
+
+    Asked for openly, Ray makes the machine's outer address of it.
+    """
+    constants: Any = getattr(getattr(getattr(ray, "_private", None), "services", None), "ray_constants", None)
+    before = getattr(constants, "ENABLE_RAY_CLUSTER", None)
+    if before is None:
+        yield
+        return
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+class _Started:
+    """A Ray that a broker started: it ends when the last of its actors was let go."""
+
+    def __init__(self, actors: int) -> None:
+        self._actors = actors
+        self._lock = threading.Lock()
+
+    def one_less(self) -> None:
+        with self._lock:
+            self._actors -= 1
+            if not self._actors and ray.is_initialized():
+                ray.shutdown()
+
+
+class Actor:
+    """What runs in an actor: nodes live on in it from one slice to the next."""
+
+    def __init__(self) -> None:
+        self._machine = Machine(ray.get_runtime_context().get_actor_id())
+        self._things: dict[int, Any] = {}
+        self._programs: dict[Any, FarProgram] = {}
+        self._held: dict[int, dict[int, Any]] = {}
+        self._out: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._relay = Relay(lambda said: self._out.put(["said", said]))
+        listen(self._relay)
+
+    def ready(self) -> bool:
+        """Whether it was placed and started."""
+        return True
+
+    def over(self, forward: int) -> None:
+        """Let go of what is held of a forward."""
+        self._held.pop(forward, None)
+
+    def go(self, asked: dict[str, Any], things: dict[int, Any], given: Any, *values: Any) -> Iterator[list[Any]]:
+        """Run a slice: gives what is said on the way in lists, and last what came of it."""
+        self._things.update(things)
+        if any(key not in self._things for key in asked["keys"]):
+            yield ["lacks"]
+            return
+        self._relay.active = True
+        sample = self._machine.taken() if asked["watched"] else None
+        if sample is not None:
+            self._relay.add(["fact", sample])
+        threading.Thread(target=self._run, args=(asked, given, values), daemon=True).start()
+        del given, values
+        last = None
+        while last != "landed":
+            message = self._out.get()
+            last = message[0]
+            yield message
+        self._machine.look()
+
+    def _run(self, asked: dict[str, Any], given: Any, values: tuple[Any, ...]) -> None:
+        try:
+            ended = self._ended(asked, given, values)
+        except BaseException as error:
+            ended = Ended({}, error)
+        wrong = None
+        if ended.error is not None:
+            said, buffers = payload.pack_error(ended.error, trace(ended.error), "network")
+            wrong = [said, [b"".join(buffer) for buffer in buffers]]
+        back = {number: ended.values[number] for number in asked["returns"] if number in ended.values}
+        self._machine.served += 1
+        with self._relay.lock:
+            said_last = self._relay.taken()
+            self._relay.active = False
+            rest = [ended.step, ended.told, ended.place, ended.done, ended.failed]
+            self._out.put(["landed", said_last, back, wrong, *rest])
+
+    def _ended(self, asked: dict[str, Any], given: Any, values: tuple[Any, ...]) -> Ended:
+        shape = asked["program"], tuple(asked["keys"])
+        if shape not in self._programs:
+            self._programs[shape] = FarProgram(asked["spec"], [self._things[key] for key in asked["keys"]])
+        far = self._programs[shape]
+        if asked["items"]:
+            return run_items(far, given, self._relay, _nowhere, watched=asked["watched"])
+        held, rest, taken = self._held.get(asked["forward"], {}), list(values)[::-1], {}
+        for number, is_held in asked["takes"]:
+            if is_held and number not in held:
+                raise NotSendable("a value that stayed at this host is gone, as its actor was started anew meanwhile")
+            taken[number] = held[number] if is_held else rest.pop()
+        ended = run(far, given, taken, self._relay, _nowhere, watched=asked["watched"], enters=asked["enters"])
+        for number in asked["holds"]:
+            if number in ended.values:
+                self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
+        return ended
+
+
+def _nowhere(number: int, node: str) -> None:
+    """Where a worker of our own would note at which step it is."""
+
+
+class ActorConnection:
+    """To one actor of one host."""
+
+    def __init__(self, host: str, options: dict[str, Any], start_timeout: float, started: _Started | None) -> None:
+        self.host = host
+        self._options = options
+        self._timeout = start_timeout
+        self._started = started
+        self._turn = threading.Lock()
+        self._actor: Any = None
+        self._shipping = Shipping("network", ())
+        self._forward: int | None = None
+        self._closed = self._restarts = False
+
+    def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        """Take a trip there and back."""
+        steps = trip.program.plan.steps
+        left = min(steps[number].marks.retries or 0 for number in trip.slice.steps)
+        left = 0 if any(value is HELD for value in trip.values) else left
+        with self._turn:
+            self._forward = trip.forward
+            try:
+                while True:
+                    try:
+                        return self._go(trip, hear)
+                    except WorkerDied:
+                        if not left or self._closed:
+                            raise
+                        left -= 1
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    self._restart()
+                raise
+            finally:
+                self._forward = None
+
+    def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        actor = self._placed()
+        for _ in range(2):
+            asked, fresh = self._shipping.bare_load(trip)
+            values = [value for value in trip.values if value is not HELD]
+            try:
+                stream = actor.go.remote(asked, fresh, trip.given, *values)
+                landed = self._heard(stream, trip, hear)
+            except failures.RayActorError as gone:
+                self._shipping, self._restarts = Shipping("network", ()), True
+                nodes = ", ".join(repr(trip.program.plan.steps[number].node) for number in trip.slice.steps)
+                words = str(gone).strip().partition("\n")[0]
+                raise WorkerDied(f"the actor of host {self.host!r} ended in node {nodes}: {words}") from None
+            except (TypeError, ValueError) as wrong:  # Ray could not send it
+                raise self._unsendable(trip, wrong) from wrong
+            if landed is not None:
+                return landed
+            self._shipping = Shipping("network", ())  # Ray started it anew meanwhile
+        raise WorkerDied(f"the actor of host {self.host!r} has lost what it was sent")
+
+    def _unsendable(self, trip: Trip, wrong: Exception) -> WorkerError:
+        error = NotSendable(f"what node {trip.program.plan.steps[trip.slice.steps[0]].node!r} needs cannot go to host "
+                            f"{self.host!r}: {wrong}")  # fmt: skip
+        error.step, error.told = trip.slice.steps[0], True  # type: ignore[attr-defined]
+        self._shipping = Shipping("network", ())
+        return error
+
+    def _heard(self, stream: Any, trip: Trip, hear: Callable[[Said], None]) -> Landed | None:
+        for reference in stream:
+            message = ray.get(reference)
+            if message[0] == "lacks":
+                return None
+            for said in message[1]:
+                hear(said)
+            if message[0] == "landed":
+                _, _, back, error, step, told, place, done, failed = message
+                if error is None:
+                    return Landed(back, done=done)
+                raised = payload.unpack_error(error[0], [memoryview(b) for b in error[1]], "network", self.host)
+                return Landed(back, raised, step, told, place, done, failed)
+        raise WorkerDied(f"the actor of host {self.host!r} gave no answer to node "
+                         f"{trip.program.plan.steps[trip.slice.steps[0]].node!r}")  # fmt: skip
+
+    def _placed(self) -> Any:
+        if self._actor is not None and self._restarts:
+            self._wait_for_restart()
+        if self._actor is None:
+            options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, **self._options}
+            made = ray.remote(Actor).options(**options).remote()
+            try:
+                ray.get(made.ready.remote(), timeout=self._timeout)
+            except (failures.GetTimeoutError, failures.RayActorError) as wrong:
+                ray.kill(made)
+                there = {key: value for key, value in ray.cluster_resources().items() if ":" not in key}
+                words = "" if isinstance(wrong, failures.GetTimeoutError) else f" ({str(wrong).strip()})"
+                raise NoHost(
+                    f"host {self.host!r} asks for {self._options!r}, which was not placed within {self._timeout:g} s; "
+                    f"the cluster has {there!r}{words}"
+                ) from None
+            self._actor = made
+        return self._actor
+
+    def _wait_for_restart(self) -> None:
+        """Ray starts an actor again by itself; until it has, there is nobody to send anything to."""
+        until = monotonic() + self._timeout
+        while True:
+            try:
+                ray.get(self._actor.ready.remote(), timeout=max(0.1, until - monotonic()))
+            except failures.ActorUnavailableError:
+                if monotonic() > until:
+                    raise
+                sleep(0.05)
+            except (failures.RayActorError, failures.GetTimeoutError):
+                self._actor = None  # Ray gave it up
+                break
+            else:
+                break
+        self._restarts = False
+
+    def _restart(self) -> None:
+        """What it does is not wanted any more: Ray ends it and starts it again."""
+        self._shipping, self._restarts = Shipping("network", ()), True
+        if self._actor is not None:
+            ray.kill(self._actor, no_restart=False)
+
+    def abandon(self, forward: int) -> None:
+        """Stop the trip of that forward, if it is under way."""
+        if self._forward == forward:
+            self._restart()
+
+    def is_busy(self) -> bool:
+        """Whether a trip is under way."""
+        return self._turn.locked()
+
+    def over(self, forward: int) -> None:
+        """Let the actor let go of what it holds of a forward."""
+        with self._turn:
+            if self._actor is not None and not self._closed:
+                self._actor.over.remote(forward)
+
+    def hang_up(self) -> None:
+        """End the actor."""
+        if not self._closed:
+            self._closed = True
+            if self._actor is not None and ray.is_initialized():
+                ray.kill(self._actor)
+
+    def close(self) -> None:
+        """End the actor, and with the last one the Ray that was started for them."""
+        self.hang_up()
+        started, self._started = self._started, None
+        if started is not None:
+            started.one_less()
