@@ -23,8 +23,8 @@ def execute() -> ModuleType:
     return module
 
 
-def test_there_are_those_that_the_readme_names() -> None:
-    assert ALL == ["01-declaring-a-graph.ipynb", "02-watching-a-run.ipynb"]
+def test_the_two_that_begin_are_there() -> None:
+    assert ALL[:2] == ["01-declaring-a-graph.ipynb", "02-watching-a-run.ipynb"]
 
 
 @pytest.mark.timeout(300)
