@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .about import about, unfinished, writers
+from .fleet import fleet
 from .reader import curve, curve_costs, facts, forwards, nodes, runs
 from .recorder import Recorder
 from .replay import replay
@@ -18,6 +19,7 @@ from .tail import tail
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
     from .live import Live
+    from .machines import machines
     from .status_reader import logs, tasks, throughput
 
 __all__ = [
@@ -27,8 +29,10 @@ __all__ = [
     "curve",
     "curve_costs",
     "facts",
+    "fleet",
     "forwards",
     "logs",
+    "machines",
     "nodes",
     "progress",
     "replay",
@@ -47,6 +51,7 @@ _HOMES = {
     "tasks": "status_reader",
     "throughput": "status_reader",
     "Live": "live",
+    "machines": "machines",
     "progress": "figures",
     "spent": "figures",
     "timeline": "figures",

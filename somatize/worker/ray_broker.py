@@ -61,7 +61,19 @@ def _init(address: str | None) -> None:
             ray.init(address=address, logging_level="warning")
         else:
             with _on_loopback():
-                ray.init(include_dashboard=False, logging_level="warning")
+                _start()
+
+
+def _start() -> None:
+    """Start a Ray here. It gives its own processes 15 s, which on a busy machine are too few the first time."""
+    for tries_left in (1, 0):
+        try:
+            ray.init(include_dashboard=False, logging_level="warning")
+            return
+        except Exception as wrong:
+            ray.shutdown()
+            if not tries_left:
+                raise WorkerError(f"Ray could not be started on this machine: {wrong}") from wrong
 
 
 @contextmanager

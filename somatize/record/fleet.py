@@ -1,0 +1,83 @@
+"""What hosts did for a run: how often something went there, how long that took, and how long they worked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from somatize.facts import Fact
+from somatize.storage.lines import RunLines
+from somatize.storage.view import look
+
+from .asked import Place, lines_of, opened_at
+from .turns import micro
+
+HERE = "here"
+"""What the place that has no host is called."""
+
+_WORKED = ("ran", "failed", "recalled")
+
+
+def fleet(store: Place, run: str | None = None) -> list[dict[str, Any]]:
+    """A row per host, ``"here"`` first and the busiest next: what it did, and how its machine was last.
+
+    `slices` went there and came back, in `trip` microseconds in all; its nodes `ran` for so many, and the rest was
+    `waiting`: the way, and whatever was prepared. `failures` are nodes that failed there. `workers` said how they
+    are; `busy` (processors kept busy), `memory` (bytes) are theirs together, `cores` those of one; None where none did.
+    What ran here has no trips. Reads every fact of the run.
+    """
+    return fleet_in(store, run)[1]
+
+
+def fleet_in(store: Place, run: str | None) -> tuple[str, list[dict[str, Any]]]:
+    """The run's name, and a row per host."""
+
+    def work(lines: RunLines) -> tuple[str, list[dict[str, Any]]]:
+        return lines.name, fleet_of(told for _, told in lines.facts(0))
+
+    with opened_at(store) as opened:
+        return look(opened, lambda view: work(lines_of(view, run)))
+
+
+def fleet_of(told: Iterable[Sequence[Fact]]) -> list[dict[str, Any]]:
+    """A row per host of these forwards."""
+    rows = {HERE: _row(HERE)}
+    machines: dict[str, dict[str, Fact]] = {}
+    for fact in (fact for one in told for fact in one):
+        kind, host = fact.get("fact", ""), fact.get("host", HERE)
+        if kind not in (*_WORKED, "left", "machine"):
+            continue
+        row = rows.setdefault(host, _row(host))
+        if kind == "left":
+            row["slices"] += 1
+            row["trip"] += micro(fact, "took_us")
+        elif kind == "machine":
+            machines.setdefault(host, {})[fact.get("id", "")] = fact
+        else:
+            row["ran"] += micro(fact, "took_us")
+            row["failures"] += kind == "failed"
+    for host, said in machines.items():
+        rows[host] |= _latest(list(said.values()))
+    for row in rows.values():
+        row["waiting"] = max(0, row["trip"] - row["ran"])
+    here, *others = rows.values()
+    return [here, *sorted(others, key=lambda row: (-row["trip"], row["host"]))]
+
+
+def _row(host: str) -> dict[str, Any]:
+    counts = {"slices": 0, "trip": 0, "ran": 0, "waiting": 0, "failures": 0, "workers": 0}
+    return {"host": host, **counts, "busy": None, "memory": None, "cores": None}
+
+
+def _latest(said: list[Fact]) -> dict[str, Any]:
+    cores = micro(said[-1], "cores")
+    busy = round(sum(_number(fact.get("busy", "")) for fact in said), 3)
+    memory = sum(micro(fact, "memory") for fact in said)
+    return {"workers": len(said), "busy": busy, "memory": memory, "cores": cores}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

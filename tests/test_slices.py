@@ -1,0 +1,122 @@
+"""What goes to which host together: adjacent nodes in one trip, no two slices that wait for each other."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from somatize.agenda import Agenda
+from somatize.pieces import Marks
+from somatize.plan import Plan, compiled
+from somatize.slices import Slice, slices
+from somatize.topology import Topology
+
+
+def planned(hosts: str, edges: list[tuple[int, int]]) -> Plan:
+    """A plan of nodes n0, n1, ...; each letter is its host, and a dot is here."""
+    topology = Topology()
+    for number in range(len(hosts)):
+        topology.add(f"n{number}")
+    for before, after in edges:
+        topology.connect(f"n{before}", f"n{after}")
+    return compiled(topology, {f"n{n}": Marks(host=None if h == "." else h) for n, h in enumerate(hosts)})
+
+
+def cut(hosts: str, edges: list[tuple[int, int]], **more: Any) -> list[Slice]:
+    plan = planned(hosts, edges)
+    return slices(plan, range(len(plan)), **more)
+
+
+def chain(length: int) -> list[tuple[int, int]]:
+    return [(n, n + 1) for n in range(length - 1)]
+
+
+def test_a_chain_at_one_host_is_one_slice_and_only_its_end_comes_back() -> None:
+    (one,) = cut(".aaa.", chain(5))
+    assert one == Slice("a", (1, 2, 3), (0,), (3,), ())
+
+
+def test_another_place_in_between_makes_two() -> None:
+    first, second = cut("a.a", chain(3))
+    assert (first.steps, second.steps) == ((0,), (2,))
+    first, between, last = cut("aba", chain(3))
+    assert [one.host for one in (first, between, last)] == ["a", "b", "a"]
+
+
+def test_branches_of_one_host_go_together_and_come_back_together() -> None:
+    (one,) = cut(".aaa", [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert one.steps == (1, 2, 3)
+    (two,) = cut(".aa.", [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert (two.steps, two.returns) == ((1, 2), (1, 2))
+
+
+def test_two_hosts_work_at_the_same_time() -> None:
+    found = cut(".aba", [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert [(one.host, one.steps) for one in found] == [("a", (1,)), ("b", (2,)), ("a", (3,))]
+    assert (found[0].returns, found[0].holds) == ((), (1,))
+
+
+def test_what_two_hosts_would_wait_for_in_a_circle_is_cut() -> None:
+    found = cut("abab", [(0, 2), (1, 3), (0, 3), (1, 2)])
+    assert len(found) == 4
+
+
+def test_what_is_kept_comes_back_and_what_is_alone_is_a_slice() -> None:
+    (one,) = cut("aaa", chain(3), brought=[1])
+    assert one.returns == (1, 2)
+    before, alone, after = cut("aaa", chain(3), alone=[1])
+    assert (before.returns, alone.alone, alone.returns, after.takes) == ((0,), True, (1,), (1,))
+    assert before.holds == alone.holds == ()
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[str, list[tuple[int, int]]]:
+    hosts = draw(st.text("ab.", min_size=1, max_size=12))
+    pairs = [(a, b) for b in range(len(hosts)) for a in range(b)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=24)) if pairs else []
+    return hosts, edges
+
+
+@given(graphs())
+def test_every_step_runs_once_when_all_it_needs_is_there(graph: tuple[str, list[tuple[int, int]]]) -> None:
+    hosts, edges = graph
+    plan = planned(hosts, edges)
+    found = slices(plan, range(len(plan)))
+    assert sorted(n for one in found for n in one.steps) == [s.number for s in plan.steps if s.marks.host]
+    agenda = Agenda(plan, [None] * (len(plan) + 1))
+    agenda.bundle([one.steps for one in found])
+    by_head = {one.steps[0]: one for one in found}
+    there: set[int] = set()
+    held: set[int] = set()
+    while agenda or agenda.due:
+        if agenda.due:
+            one = by_head[agenda.due.pop(0)]
+            assert set(one.takes) <= there | held
+            assert all(plan.steps[n].marks.host == one.host for n in set(one.takes) - there)
+            inside = set(one.steps)
+            assert all(set(plan.steps[n].inputs) <= inside | set(one.takes) for n in one.steps)
+            there.update(one.returns)
+            held.update(one.holds)
+            for number in one.steps:
+                agenda.done(number, number)
+        else:
+            number = agenda.take()
+            assert set(plan.steps[number].inputs) <= there
+            there.add(number)
+            agenda.done(number, number)
+    assert there.issuperset(plan.leaves)
+    assert all(agenda.is_done(step.number) for step in plan.steps)
+
+
+def test_it_is_linear() -> None:
+    took = []
+    for length in (2_000, 8_000):
+        hosts = "aab." * (length // 4)
+        plan = planned(hosts, chain(length))
+        began = time.perf_counter()
+        slices(plan, range(length))
+        took.append(time.perf_counter() - began)
+    assert took[1] < took[0] * 16

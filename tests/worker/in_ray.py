@@ -1,0 +1,114 @@
+"""Run by test_ray in a network namespace: does all there is to do on one Ray, and says what came of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from somatize import Broker, Graph, Node, node
+from somatize.errors import NoHost, WorkerDied
+
+
+class Says(Node):
+    def forward(self, text, ctx):
+        ctx.tell({"fact": "loss", "value": 1.5})
+        time.sleep(0.3)
+        return len(text)
+
+
+class Adds(Node):
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x, ctx):
+        return x + self.n
+
+
+def who(x):
+    time.sleep(0.02)
+    return x, os.getpid()
+
+
+def dies(x):
+    if x == "die":
+        os._exit(1)
+    return "alive"
+
+
+def fails(x):
+    raise ValueError(f"no {x}")
+
+
+def kind(fact: dict[str, str]) -> str:
+    return " ".join(fact[key] for key in ("fact", "node", "host") if key in fact)
+
+
+def listening() -> list[str]:
+    found = []
+    for line in (
+        Path("/proc/net/tcp").read_text().splitlines()[1:] + Path("/proc/net/tcp6").read_text().splitlines()[1:]
+    ):
+        _, local, _, state, *_ = line.split()
+        if state == "0A":
+            digits = bytes.fromhex(local.split(":")[0])
+            words = b"".join(digits[at : at + 4][::-1] for at in range(0, len(digits), 4))
+            found.append(socket.inet_ntop(socket.AF_INET if len(words) == 4 else socket.AF_INET6, words))
+    return found
+
+
+def everything(broker: Broker) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    heard: dict[str, float] = {}
+    seen: list[dict[str, str]] = []
+    graph = Graph.somatize(
+        node(lambda x: x).named("a") >> Says().named("b").at("w1") >> node(lambda x: x * 2).named("c")
+    )
+    said["value"] = graph.forward(
+        "hello", broker=broker, watching=[seen.append, lambda f: heard.setdefault(kind(f), time.monotonic())]
+    )
+    said["kinds"] = [kind(fact) for fact in seen]
+    said["early"] = heard["ran b w1"] - heard["loss b w1"] > 0.15
+    seen.clear()
+    answer = Graph.somatize(node(who).at("pool").mapped()).forward(list(range(20)), broker=broker, watching=seen.append)
+    said["items"], said["actors"] = [x for x, _ in answer], len({pid for _, pid in answer})
+    said["pool_kinds"] = [fact["fact"] for fact in seen if fact["fact"] != "machine"]
+    said["ids"] = len({fact["id"] for fact in seen if fact["fact"] == "machine"})
+    try:
+        Graph.somatize(node(fails).at("w1")).forward(3, broker=broker)
+    except Exception as error:
+        said["raised"] = [type(error).__name__, str(error)]
+    mortal = Graph.somatize(node(dies).named("dies").at("w1"))
+    try:
+        mortal.forward("die", broker=broker)
+    except WorkerDied as error:
+        said["died"] = str(error)
+    said["again"] = mortal.forward("live", broker=broker)
+    said["sum"] = Graph.somatize(node(lambda x: float(x.sum())).at("w1")).forward(np.ones(1_000_000), broker=broker)
+    adds = Adds(1)
+    edited = Graph.somatize(adds.at("w1"))
+    said["edited"] = [edited.forward(1, broker=broker)]
+    adds.n = 2
+    said["edited"].append(edited.forward(1, broker=broker))
+    said["listening"] = listening()
+    return said
+
+
+def main() -> None:
+    with Broker.ray({"w1": {"num_cpus": 0.5}, "pool": {"actors": 2, "num_cpus": 0.25}}) as broker:
+        said = everything(broker)
+        with Broker.ray({"big": {"num_cpus": 1000}}, start_timeout=2) as big:
+            try:
+                Graph.somatize(node(abs).at("big")).forward(-1, broker=big)
+            except NoHost as error:
+                said["unplaced"] = str(error)
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

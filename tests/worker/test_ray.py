@@ -1,0 +1,75 @@
+"""The same graph and the same facts on Ray, in a network namespace of its own: nothing listens beyond its loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+IN_RAY = Path(__file__).with_name("in_ray.py")
+NAMESPACE = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    """What one process that did everything on one Ray says of it: starting a Ray takes most of the time."""
+    # An address beside 127.0.0.1, so that there is one it could listen on and must not.
+    outer = "ip addr add 192.0.2.7/32 dev lo && ip route add default dev lo src 192.0.2.7"
+    inside = f"ip link set lo up && {outer} && exec {sys.executable} {IN_RAY}"
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(
+        [*NAMESPACE, "sh", "-c", inside], capture_output=True, text=True, timeout=240, env=environment, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+pytestmark = pytest.mark.timeout(260)
+
+
+def test_the_same_value_and_the_same_facts_in_the_same_order(said: dict[str, Any]) -> None:
+    assert said["value"] == 10
+    assert said["kinds"] == ["ran a", "machine w1", "loss b w1", "ran b w1", "left w1", "ran c", "finished"]
+
+
+def test_facts_come_while_the_slice_runs(said: dict[str, Any]) -> None:
+    assert said["early"]
+
+
+def test_a_pool_shares_the_items_of_a_mapped_node(said: dict[str, Any]) -> None:
+    assert said["items"] == list(range(20))
+    assert said["actors"] == 2
+    assert said["pool_kinds"] == ["items", "ran", "left", "finished"]
+    assert said["ids"] == 2
+
+
+def test_a_nodes_exception_and_what_cannot_be_rebuilt(said: dict[str, Any]) -> None:
+    assert said["raised"] == ["ValueError", "no 3"]
+
+
+def test_an_actor_that_dies_is_reported_and_started_again(said: dict[str, Any]) -> None:
+    assert said["died"].startswith("the actor of host 'w1' ended in node 'dies'")
+    assert said["again"] == "alive"
+
+
+def test_large_values_and_edits(said: dict[str, Any]) -> None:
+    assert said["sum"] == 1_000_000.0
+    assert said["edited"] == [2, 3]
+
+
+def test_what_cannot_be_placed_is_an_error_naming_it(said: dict[str, Any]) -> None:
+    assert (
+        "host 'big' asks for {'num_cpus': 1000}, which was not placed within 2 s; the cluster has" in said["unplaced"]
+    )
+
+
+def test_nothing_listened_beyond_loopback(said: dict[str, Any]) -> None:
+    assert said["listening"]
+    assert all(address.startswith(("127.", "::1", "::ffff:127.")) for address in said["listening"])
