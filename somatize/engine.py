@@ -27,6 +27,30 @@ _NO_SLOTS: list[Any] = []
 """Those of a plan that stores nothing; nothing is written there."""
 
 
+def run_plain(program: Program, given: Any, watching_: watching.Watching, graph: Any) -> Any:
+    """`run` for what most forwards are: nothing kept, mapped or elsewhere, one thread, nobody or a list watching."""
+    around = HERE.get()
+    if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
+        forward = Forward()
+        forward.key, forward.gate, forward.tell = program.key, None, watching_
+        if around is not None:
+            forward.parent = around
+        here = HERE.set(forward)
+        program.running.append(forward)
+        try:
+            return _observe(program, given, forward)
+        finally:
+            program.running.remove(forward)
+            HERE.reset(here)
+    if watching_ is None and around is None:
+        here = HERE.set(program.unwatched)
+        try:
+            return _walk(program, given, program.unwatched)
+        finally:
+            HERE.reset(here)
+    return run(program, given, watching_, graph, 1)
+
+
 def run(
     program: Program,
     given: Any,
@@ -44,18 +68,10 @@ def run(
         plain = False
         if program.goes:
             refuse_unknown(program, broker)
-    around = HERE.get()
-    if watching_ is None and around is None and plain:
-        forward = program.unwatched
-    else:
-        forward = Forward()
-        forward.key, forward.gate = program.key, None
-        if around is not None:
-            forward.parent = around
-        if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
-            forward.tell = watching_
-        elif watching_ is not None:
-            watching.watch(forward, watching_, graph)
+    forward = Forward()
+    forward.key, forward.gate, forward.parent = program.key, None, HERE.get()
+    if watching_ is not None:
+        watching.watch(forward, watching_, graph)
     here = HERE.set(forward)
     try:
         if forward.tell is None:

@@ -95,6 +95,8 @@ class Graph:
         that is not, `DeviceMismatch`, and a `WorkerError` for what goes wrong with a host.
         """
         program = self._program or self._compiled()
+        if store is None and threads == 1 and program.simple and not synchronise and type(threads) is int:
+            return engine.run_plain(program, input, watching, self)
         if synchronise:
             program = program.synchronised()
         if store is None:

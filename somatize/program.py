@@ -68,6 +68,8 @@ class Program:
         self.maps = any(step.marks.mapped is not None for step in plan.steps)
         self.goes = any(step.marks.host is not None for step in plan.steps)
         self.plain = not self.maps and not self.goes
+        self.simple = self.plain and self.refusal is None
+        """Whether, with nothing to keep, its steps are calls one after the other."""
         """Whether a forward that keeps nothing is a walk along the steps."""
         self.slices: dict[Any, Any] = {}
         """What was found to go where, by which steps run."""
