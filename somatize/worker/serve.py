@@ -107,7 +107,9 @@ class Server:
         """Run what a message brings; whatever is raised is in the answer."""
         asked = message.fields
         for logger, level in zip(("", "somatize"), asked["levels"], strict=True):
-            logging.getLogger(logger).setLevel(level)
+            known = logging.getLogger(logger)
+            if known.level != level:  # as setting one makes every logger look anew
+                known.setLevel(level)
         sample = self._machine.taken() if asked["watched"] else None
         self._relay.active = True
         if sample is not None:

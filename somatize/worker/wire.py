@@ -132,6 +132,8 @@ class Wire:
 
     def receive(self, until: float | None = None) -> Message:
         """The next message. Raises `Ended`, `TooLate`, and `Garbled`."""
+        if self._alive is not None and not self._got:  # what is waited for is hardly ever there yet
+            self._wait(self._readable, until)
         self._gather(_LENGTH.size, until)
         (length,) = _LENGTH.unpack_from(self._got)
         if length > _LONGEST_HEAD:
