@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from somatize.elsewhere import HELD, Landed, Said, Trip
-from somatize.errors import BadWorker, HostTimeout, SomatizeWarning, WorkerDied, WorkerError
+from somatize.errors import BadWorker, BrokerClosed, HostTimeout, SomatizeWarning, WorkerDied, WorkerError
 
 from . import payload
 from .process import Process
@@ -98,8 +98,16 @@ class Connection:
         if self._carried == forward:
             self._abandoned = True
             live = self._live
-            if live is not None:
-                live.process.interrupt() if live.is_python else live.process.kill()
+            if live is None:
+                return
+            live.process.interrupt() if live.is_python else live.process.kill()
+            late = threading.Timer(_TO_STOP, self._kill_abandoned, (live, live.trips))
+            late.daemon = True
+            late.start()
+
+    def _kill_abandoned(self, live: _Live, trip: int) -> None:
+        if self._carried is not None and self._live is live and live.trips == trip:
+            live.process.kill()
 
     def is_busy(self) -> bool:
         """Whether a trip is under way."""
@@ -136,6 +144,10 @@ class Connection:
     # -- one trip
 
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        if self._closed:
+            raise BrokerClosed(f"the broker was closed while host {self.host!r} was at work")
+        if self._abandoned:
+            raise WorkerDied(f"the worker of host {self.host!r} was ended, as its forward was given up")
         live = self._live
         if live is not None and not live.is_python and not live.process.is_alive():
             self._end()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from somatize import Broker, Graph, Recorder, Store, node
-from somatize.errors import BadWorker, HostTimeout, NotSendable, RemoteError, WorkerDied
+from somatize.errors import BadWorker, BrokerClosed, HostTimeout, NotSendable, RemoteError, WorkerDied
 from somatize.record import forwards
 
 from .conftest import ARGV, spawned
@@ -241,7 +241,8 @@ def test_an_interrupt_reaches_the_user_within_a_second_and_the_old_answer_is_nev
     assert (answer["far"] if beside else answer) == "next"
 
 
-def test_a_node_that_ignores_the_interrupt_is_ended_with_its_worker(own: Broker) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_node_that_ignores_the_interrupt_is_ended_with_its_worker(beside: bool, own: Broker) -> None:
     def stubborn(x):
         import time
 
@@ -253,13 +254,28 @@ def test_a_node_that_ignores_the_interrupt_is_ended_with_its_worker(own: Broker)
         return x
 
     graph = far(stubborn)
+    if beside:
+        graph.node("beside", node(lambda x: x).at("w2"))
     graph.forward("short", broker=own)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         graph.forward("long", broker=own)
     assert time.monotonic() - began < 2
-    assert graph.forward("next", broker=own) == "next"
+    answer = graph.forward("next", broker=own)
+    assert (answer["after"] if beside else answer) == "next"
+
+
+def test_closing_while_a_trip_is_under_way_breaks_it_off(own: Broker) -> None:
+    def sleeps(x):
+        __import__("time").sleep(30)
+
+    Graph.somatize(node(abs).at("w1")).forward(-1, broker=own)
+    threading.Timer(0.3, own.close).start()
+    with pytest.raises((WorkerDied, BrokerClosed)):
+        far(sleeps).forward(1, broker=own)
+    with pytest.raises(BrokerClosed):
+        far(abs).forward(1, broker=own)
 
 
 def test_what_cannot_travel_is_said_with_its_node(broker: Broker) -> None:
