@@ -63,6 +63,7 @@ class Cache:
         self._refresh = frozenset(refresh)
         self._run = run
         self.names = self._name_all(input_)
+        self._at_hand: dict[str, storage.Held | None] = {}
         self.hits = self._look()
 
     def name(self, number: int) -> Name | None:
@@ -83,8 +84,8 @@ class Cache:
         """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
         began = clock()
         try:
-            data = storage.recall(self.store.opened, digest)
-            value = codecs.loads(data)
+            data = storage.recall(self.store.opened, digest, self._at_hand.pop(digest, None))
+            value = storage.value_of(data)
         except NotStored:
             return None
         except StoreError as error:
@@ -147,8 +148,8 @@ class Cache:
             for number in self.names
             if (name := self.name(number)) is not None and not self.refreshes(number)
         }
-        there = storage.there(self.store.opened, wanted.values())
-        return {number for number, digest in wanted.items() if digest in there}
+        self._at_hand = storage.there(self.store.opened, wanted.values())
+        return {number for number, digest in wanted.items() if digest in self._at_hand}
 
     def say_unnamed(self, number: int) -> None:
         """One notice for a step that is to be kept and has no name."""

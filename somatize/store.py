@@ -125,9 +125,7 @@ class Store:
 
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
-        from . import codecs
-
-        return codecs.loads(kept.recall(self.opened, name))
+        return kept.value_of(kept.recall(self.opened, name))
 
     def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
         """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes` and the `meta` of each.

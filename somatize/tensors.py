@@ -150,10 +150,11 @@ def dump_tensor(tensor: Any) -> tuple[list[Any], memoryview | bytes]:
     return [_dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), sys.byteorder], data
 
 
-def load_tensor(plain: list[Any], absent: dict[str, str]) -> Any:
+def load_tensor(plain: list[Any], absent: dict[str, str], *, given: bool = False) -> Any:
     """The tensor again, on its device, without a grad graph; the only holder of its memory.
 
-    Where its device cannot take it, it stays on the CPU, and `absent` is told the device and why.
+    Where its device cannot take it, it stays on the CPU, and `absent` is told the device and why. With `given` it lies
+    in the memory of its bytes.
     """
     import torch
 
@@ -167,6 +168,9 @@ def load_tensor(plain: list[Any], absent: dict[str, str]) -> Any:
         raise StoreError(f"the value holds a torch tensor of a {order}-endian machine, and this one is not")
     # Made within inference mode it could never again take part in training.
     with torch.inference_mode(False):
+        if given and torch.frombuffer(data, dtype=torch.uint8).data_ptr() % dtype.itemsize == 0:
+            tensor = torch.frombuffer(data, dtype=dtype).reshape(shape)
+            return tensor if device == "cpu" else _moved(tensor, device, absent)
         tensor = torch.empty(shape, dtype=dtype, device="cpu")
         if len(data):
             _memory(tensor)[:] = data

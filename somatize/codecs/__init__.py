@@ -21,10 +21,12 @@ from somatize.errors import DamagedStore, StoreError, StoreWarning
 
 from .reading import Reader
 from .registry import codec
-from .script import DEEPEST, FORMAT
+from .script import DEEPEST, FORMAT, HEAD
 from .writing import Writer
 
-__all__ = ["DEEPEST", "FORMAT", "codec", "dump_parts", "dumps", "loads"]
+__all__ = ["DEEPEST", "FORMAT", "HEAD", "codec", "dump_parts", "dumps", "lead_of", "loads", "take"]
+
+_ALIGNED = 64
 
 
 def dumps(value: object) -> bytes:
@@ -54,7 +56,23 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     Raises `DamagedStore` for bytes that were not written here or not as they are now, `NewerFormat` for those of
     a later version, and `StoreError` where a registered kind, a library or a time zone is missing here.
     """
-    reader = Reader(memoryview(data).cast("B"))
+    return _read(Reader(memoryview(data).cast("B").toreadonly()))
+
+
+def take(data: memoryview) -> Any:
+    """The value that was written into memory that is the caller's to give away, and writable: `loads` without a copy.
+
+    An array or tensor that is most of it lies in that memory afterwards; all else is made anew. Raises as `loads`.
+    """
+    return _read(Reader(data.cast("B")))
+
+
+def lead_of(head: bytes) -> int:
+    """How far into memory a value has to begin, by its first `HEAD` bytes, so that its arrays lie aligned."""
+    return -(HEAD + int.from_bytes(head[1:HEAD], "little")) % _ALIGNED
+
+
+def _read(reader: Reader) -> Any:
     try:
         value = reader.read()
     except (StoreError, MemoryError):
@@ -69,6 +87,6 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
         warnings.warn(
             f"a kept tensor was on {device}, which cannot take it here ({why}); it is on the CPU",
             StoreWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return value

@@ -13,6 +13,7 @@ from somatize.errors import DamagedStore, NotKeepable
 if TYPE_CHECKING:
     import numpy as np
 
+_MOST = 1 << 20  # bytes, from which on a copy is worth sparing
 _AT_ONCE = 1 << 19  # bytes, where an array is gone through in pieces
 
 
@@ -45,7 +46,7 @@ def dump(value: Any) -> tuple[list[Any], memoryview | bytes]:
 
 
 def load(plain: list[Any]) -> Any:
-    """The array again: writable, and the only holder of its memory."""
+    """The array again: writable, and the only holder of its memory, which is the given one if that may be kept."""
     import numpy as np
 
     form, shape, order, data = plain
@@ -55,10 +56,19 @@ def load(plain: list[Any]) -> Any:
         count *= _natural(size)
     if count * dtype.itemsize != len(data) or order not in ("C", "F"):
         raise DamagedStore(f"an array of shape {tuple(shape)} and dtype {dtype} does not take {len(data)} bytes")
+    if is_given(data):
+        array = np.ndarray(tuple(shape), dtype, buffer=data, order=order)
+        if array.flags.aligned:
+            return array
     array = np.ndarray(tuple(shape), dtype, order=order)
     if len(data):
         _flat(array, order)[:] = np.frombuffer(data, np.uint8)
     return array
+
+
+def is_given(data: Any) -> bool:
+    """Whether bytes are memory to be kept: writable, as only what was given away is, and most of all that was."""
+    return isinstance(data, memoryview) and not data.readonly and len(data) >= _MOST and 2 * len(data) >= len(data.obj)  # type: ignore[arg-type]
 
 
 def load_scalar(plain: list[Any]) -> Any:

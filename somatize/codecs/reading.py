@@ -144,5 +144,5 @@ _BULKY: Mapping[bytes, Callable[[Any, dict[str, str]], Any]] = {
     b"bytearray": lambda plain, _: bytearray(plain[0]),
     b"ndarray": lambda plain, _: arrays.load(plain),
     b"npscalar": lambda plain, _: arrays.load_scalar(plain),
-    b"tensor": tensors.load_tensor,
+    b"tensor": lambda plain, absent: tensors.load_tensor(plain, absent, given=arrays.is_given(plain[-1])),
 }

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
 import xxhash
 
+from somatize import codecs
 from somatize.errors import DamagedStore, NotStored
 
 from . import schema, values
@@ -25,6 +27,8 @@ from .opened import Opened
 from .used import last_used
 
 _MADE_BY_HAND = b"h"
+_AT_HAND, _LITTLE = 16, 1 << 14
+"""How many values, and of how many bytes, a look brings along."""
 
 
 class Entry(NamedTuple):
@@ -62,16 +66,24 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
     opened.used.note(opened, _key(name))
 
 
-def recall(opened: Opened, name: str) -> bytes:
-    """The bytes kept under a name. Raises `NotStored`, and `DamagedStore` rather than give other bytes.
+def value_of(data: bytes | memoryview) -> Any:
+    """The value that `recall` gave the bytes of."""
+    return codecs.take(data) if isinstance(data, memoryview) else codecs.loads(data)
+
+
+def recall(opened: Opened, name: str, at_hand: Held | None = None) -> bytes | memoryview:
+    """The bytes kept under a name, `at_hand` if a look found them; for what is large, memory to make the value of.
+
+    Raises `NotStored`, and `DamagedStore` rather than give other bytes.
 
     What is damaged is taken away, so that it is not in the way of what replaces it.
     """
     key = b"k" + _key(name)
     try:
-        digest, checksum, data = opened.values.read_retried(lambda reading: _held(reading, key, name))
+        data: bytes | memoryview
+        digest, checksum, data = at_hand or opened.values.read_retried(lambda reading: _held(reading, key, name))
         if data == b"" and digest != values.digest_of(b""):
-            data = values.file_of(opened, digest).read_bytes()
+            data = _read_file(values.file_of(opened, digest))
         if _checksum(data) != checksum:
             raise BadValue
     except (BadValue, FileNotFoundError):
@@ -81,12 +93,34 @@ def recall(opened: Opened, name: str) -> bytes:
     return data
 
 
-def there(opened: Opened, names: Iterable[str]) -> set[str]:
-    """Those of `names` under which something is kept; one look for all of them."""
+Held = tuple[str, str, bytes]
+"""Digest, checksum, and the bytes, none for those that are a file."""
+
+
+def there(opened: Opened, names: Iterable[str]) -> dict[str, Held | None]:
+    """Those of `names` under which something is kept, with what is held where that is little; one look for all.
+
+    None stands for what is left to `recall`: what is large, beyond the first few, or damaged.
+    """
     keys = {name: b"k" + _key(name) for name in names}
-    if not keys:
-        return set()
-    return opened.values.read_retried(lambda reading: {name for name in keys if reading.get(keys[name]) is not None})
+    return opened.values.read_retried(lambda reading: _there(reading, keys)) if keys else {}
+
+
+def _there(reading: Reading, keys: Mapping[str, bytes]) -> dict[str, Held | None]:
+    found: dict[str, Held | None] = {}
+    for name, key in keys.items():
+        if len(found) >= _AT_HAND:
+            if reading.get(key) is not None:
+                found[name] = None
+            continue
+        try:
+            held = _held(reading, key, name)
+            found[name] = held if 0 < len(held[2]) <= _LITTLE else None
+        except NotStored:
+            continue
+        except BadValue:
+            found[name] = None
+    return found
 
 
 def entries(opened: Opened, prefix: str = "") -> list[Entry]:
@@ -137,8 +171,8 @@ def by_hand(opened: Opened, digest: str) -> None:
     opened.values.write(lambda txn: txn.put(key, b""))
 
 
-def _held(reading: Reading, key: bytes, name: str) -> tuple[str, str, bytes]:
-    """What stands under a name, in one look: digest, checksum, and the bytes, none for those that are a file."""
+def _held(reading: Reading, key: bytes, name: str) -> Held:
+    """What stands under a name, in one look."""
     sealed = reading.get(key)
     if sealed is None:
         raise NotStored(f"the store keeps nothing as {name!r}")
@@ -147,6 +181,23 @@ def _held(reading: Reading, key: bytes, name: str) -> tuple[str, str, bytes]:
     if data is None:
         raise NotStored(f"the store holds nothing of what it kept as {name!r}")
     return digest, meta["xxh3"], bytes(data)
+
+
+def _read_file(path: Path) -> memoryview:
+    """A file's bytes in memory of their own, to be given away: what is made of them need not be copied."""
+    with path.open("rb", buffering=0) as file:
+        size = path.stat().st_size
+        head = file.read(codecs.HEAD)
+        lead = codecs.lead_of(head)
+        memory = memoryview(bytearray(lead + size))[lead:]
+        memory[: len(head)] = head
+        at = len(head)
+        while at < size:
+            count = file.readinto(memory[at:])
+            if not count:
+                raise BadValue
+            at += count
+    return memory
 
 
 def _checksum(data: bytes | bytearray | memoryview) -> str:
