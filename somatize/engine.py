@@ -223,14 +223,17 @@ def _walk_agenda(
     """The plan by an agenda: in branches, at hosts, or with nodes that are recalled, kept or mapped."""
     if program.plain and (keeping is None or not program.keeps):
         return branches.walk(program, given, forward, threads, Calls(forward), start)
-    from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
-
-    cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
+    keeps = keeping is not None and program.keeps
     trips = None
     if program.goes and broker is not None:
         from .trips import Trips
 
-        trips = Trips(program, forward, broker, keeps=cache is not None)
+        trips = Trips(program, forward, broker, keeps=keeps)
+    if not keeps and not program.maps:
+        return branches.walk(program, given, forward, threads, Calls(forward), start, trips)
+    from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
+
+    cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
     return branches.walk(program, given, forward, threads, Works(program, forward, cache, trips), start, trips)
 
 
