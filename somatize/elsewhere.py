@@ -75,6 +75,8 @@ class Broker(Protocol):
 
 def refuse_unknown(program: Program, broker: Broker | None) -> None:
     """Raises `NoHost` where a step of `program` is to run on a host that `broker` does not have."""
+    if broker is not None and not hasattr(broker, "carry"):
+        raise NoHost(f"broker={broker!r}: it is a Broker, as Broker.embedded({{...}}) makes one; nothing ran")
     known = broker.hosts() if broker is not None else {}
     for step in program.plan.steps:
         host = step.marks.host

@@ -19,6 +19,7 @@ DOORS = {
     "anywidget": {"cells.py"},
     "numpy": {"codecs/arrays.py"},
     "cloudpickle": {"worker/payload.py"},
+    "ray": {"worker/ray_broker.py"},
 }
 
 

@@ -201,6 +201,8 @@ def test_a_missing_entry_is_an_error_before_anything_runs(threads: int, own: Bro
     graph = Graph.somatize(node(ran.append) >> node(abs).named("far").at("w3"))
     with pytest.raises(NoHost, match=r"node 'far' is to run at host 'w3', and the broker has 'w1', 'w2'"):
         graph.forward(1, broker=own, threads=threads)
+    with pytest.raises(NoHost, match="it is a Broker"):
+        graph.forward(1, broker={"w3": spawned()}, threads=threads)  # type: ignore[arg-type]
     assert ran == []
 
 
