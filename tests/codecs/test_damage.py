@@ -14,14 +14,12 @@ import zoneinfo
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from somatize import codecs
 from somatize.errors import DamagedStore, NewerFormat, StoreError
-
-torch = pytest.importorskip("torch")
-
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

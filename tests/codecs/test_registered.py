@@ -9,12 +9,11 @@ import typing
 
 import numpy as np
 import pytest
+import torch
 
 from somatize import codecs
 from somatize.codecs import registry
 from somatize.errors import NotKeepable, StoreError
-
-torch = pytest.importorskip("torch")
 
 
 class Point(typing.NamedTuple):

@@ -8,11 +8,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from somatize import codecs
 from somatize.errors import NotKeepable, StoreWarning
-
-torch = pytest.importorskip("torch")
 
 
 def tensors_equal(a, b):

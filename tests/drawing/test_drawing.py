@@ -11,8 +11,6 @@ from somatize import Graph, Node, node
 from somatize.drawing.constructor import arguments_of, class_of, shown
 from somatize.errors import FigureError
 
-plotly = pytest.importorskip("plotly")
-
 
 class Encode(Node):
     def __init__(self, width, rate=0.1, *, names=(), _hidden=1):
@@ -117,7 +115,8 @@ def test_what_functions_and_partials_were_made_of():
 
 
 def test_modules_and_arrays_are_shown_by_their_size():
-    torch = pytest.importorskip("torch")
+    import torch
+
     arguments = dict(arguments_of(torch.nn.Linear(64, 10)))
     assert arguments["in_features"] == "64"
     assert arguments["bias"] == "<Parameter of 10>"

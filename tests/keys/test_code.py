@@ -310,7 +310,8 @@ def test_circles_have_an_end(lab, name_of):
 
 
 def test_objects_stop_the_naming_unless_ignored(lab, name_of):
-    numpy = pytest.importorskip("numpy")
+    import numpy as np
+
     module = lab.module(
         "class Model:\n    pass\nMODEL = Model()\nTABLE = None\ndef node(x):\n    return MODEL, TABLE\n"
     )
@@ -320,13 +321,13 @@ def test_objects_stop_the_naming_unless_ignored(lab, name_of):
     first = name_of(module.node, marks).digest
     module.MODEL = 7
     assert name_of(module.node, marks).digest == first
-    module.TABLE = numpy.zeros(3)
+    module.TABLE = np.zeros(3)
     with pytest.raises(Unnameable, match=r"the global `TABLE` of lab is a numpy\.ndarray"):
         name_of(module.node, marks)
-    module.TABLE = {"inside": [numpy.zeros(3)]}
+    module.TABLE = {"inside": [np.zeros(3)]}
     with pytest.raises(Unnameable, match=r"the global `TABLE` of lab\['inside'\]\[0\] is a numpy.ndarray"):
         name_of(module.node, marks)
-    module.TABLE = numpy.float32(3), numpy.dtype("f4"), object, numpy.sqrt, numpy.float32
+    module.TABLE = np.float32(3), np.dtype("f4"), object, np.sqrt, np.float32
     assert name_of(module.node, marks).digest != first
 
 

@@ -11,7 +11,6 @@ from somatize.record.columns import BROKE, GAP, LOST, NAN, OK, Columns
 from somatize.record.drawn import progress_picture
 from somatize.record.strokes import Strokes
 
-pytest.importorskip("plotly")
 MILLION = 1_000_000
 
 
@@ -111,8 +110,6 @@ def test_a_column_takes_what_was_said_last():
 
 
 def test_a_zoomed_range_is_read_again(store):
-    pytest.importorskip("anywidget")
-    pytest.importorskip("ipywidgets")
     graph = Graph.somatize(node(lambda x: x))
     with Recorder(store, run="r", summarising=["loss"]) as recorder:
         for n in range(6000):
@@ -135,8 +132,6 @@ def test_a_zoomed_range_is_read_again(store):
 
 
 def test_a_zoomed_range_waits_for_the_loop_where_there_is_one(store):
-    pytest.importorskip("anywidget")
-    pytest.importorskip("ipywidgets")
     import asyncio
 
     graph = Graph.somatize(node(lambda x: x))

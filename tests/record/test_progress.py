@@ -12,8 +12,6 @@ from somatize.record import curve, progress
 from somatize.record.column_reader import columns_of
 from somatize.record.columns import LOST
 
-pytest.importorskip("plotly")
-
 
 def said(store, values, run="r", summarising=("loss",), kind="loss"):
     """A forward for each value; one whose value is an exception breaks by it, None says nothing."""

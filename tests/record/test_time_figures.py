@@ -12,8 +12,6 @@ from somatize.record.one_forward import timeline_picture
 from somatize.record.time_spent import spent_picture
 from somatize.record.turns import OneForward, Spent, Total, Where, spent_by, turns_of
 
-pytest.importorskip("plotly")
-
 
 def told(fact, **fields):
     return {"fact": fact, **{name: str(value) for name, value in fields.items()}}
