@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 # The stamp is named after what was asked for: an edited pyproject.toml installs again, a second call does not.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check bench notebooks clean
+.PHONY: demo test slow check bench notebooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/digits.py
 
 test: check
 	$(BIN)/python -m pytest
+
+# The longer versions of the crash tests, and those of a cluster on Ray.
+slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -12,7 +12,6 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── BadDevice           a device name that names no device
     │   ├── NotFrozen           a cached node that still learns, or is fed by one that does
     │   └── NoItems             a mapped node whose input has no items, or not as many answers; also TypeError
-    ├── NotBuilt                a declared mark that nothing here can execute; also NotImplementedError
     ├── WorkerError             a host that cannot do what was asked of it; also RuntimeError
     │   ├── NoHost              a node's host that the broker has no entry for; also LookupError
     │   ├── BadWorker           a program that is no worker, or one this end cannot work with
@@ -96,10 +95,6 @@ class NotFrozen(GraphError):
 
 class NoItems(GraphError, TypeError):
     """A mapped node was given what has no items, or answered with more or fewer than it was given."""
-
-
-class NotBuilt(SomatizeError, NotImplementedError):
-    """A declared mark asks for something that this version cannot execute; nothing ran."""
 
 
 class WorkerError(SomatizeError, RuntimeError):

@@ -76,7 +76,6 @@ def test_a_row_per_host_here_first(store: Any) -> None:
 
 @pytest.mark.parametrize("theme", [None, "light", "dark"])
 def test_a_picture_of_working_against_waiting(store: Any, theme: str | None) -> None:
-    pytest.importorskip("plotly")
     figure = machines(store, "r", theme=theme)
     working, waiting = figure.data
     assert (working.name, waiting.name) == ("working", "waiting")

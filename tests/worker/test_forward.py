@@ -108,7 +108,8 @@ def test_an_edit_of_a_class_an_attribute_or_a_captured_value_goes_along(broker: 
 
 
 def test_a_module_whose_weights_are_changed_here_is_sent_again(broker: Broker) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     layer = torch.nn.Linear(2, 1, bias=False)
     graph = Graph.somatize(node(layer).at("w1"))
     x = torch.ones(1, 2)

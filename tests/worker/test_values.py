@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from somatize import Broker, Graph, node
 from somatize.worker import payload, segments
 
 from .conftest import spawned
-
-torch = pytest.importorskip("torch")
 
 BIG = segments.SMALLEST * 4
 
