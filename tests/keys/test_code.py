@@ -332,7 +332,6 @@ def test_objects_stop_the_naming_unless_ignored(lab, name_of):
 
 
 def test_torchs_dtypes_and_devices_count_by_value(lab, name_of):
-    pytest.importorskip("torch")
     source = "import torch\nD = torch.float32\nW = torch.device('cpu')\ndef node(x):\n    return x.to(D, W)\n"
     first = name_of(lab.module(source).node).digest
     assert name_of(lab.module(source).node).digest == first

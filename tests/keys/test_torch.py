@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from somatize import Node
 from somatize.errors import Unnameable
 from somatize.keys import Namer, content, difference
 from somatize.pieces import Cached, Frozen, Marks
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 CALLED = Marks(frozen=Frozen("v1"), cached=Cached())
 

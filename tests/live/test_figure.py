@@ -38,7 +38,6 @@ def run(graph: Graph, values: list[Any], watchers: list[Any]) -> None:
 def test_live_and_progress_draw_the_same(both: Any, graph: Graph, untitled: Any, values: list[Any]) -> None:
     run(graph, values, both.watchers)
     if not values:
-        pytest.importorskip("plotly")
         assert untitled(both.live.figure()) == untitled(Live().figure())
         return
     assert untitled(both.live.figure()) == untitled(progress(both.store, "r"))
