@@ -74,6 +74,7 @@ class Program:
         self.slices: dict[Any, Any] = {}
         """What was found to go where, by which steps run."""
         self.implementations = implementations
+        self.marks = [step.marks for step in plan.steps]
         self._stores: dict[Any, Any] = {}
         self.namer: Any = None
         """Made where something is first to be kept; it remembers what it found of each node."""

@@ -35,6 +35,8 @@ def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | 
 
 def _refreshed(plan: Plan, nodes: tuple[str, ...]) -> set[int]:
     """The steps to run whatever is kept of them: those named, and all they feed, which was made of the old value."""
+    if not nodes:
+        return set()
     known = {step.node: step for step in plan.steps}
     for node in nodes:
         if node not in known:
@@ -54,7 +56,7 @@ class Works(Calls):
     def __init__(self, program: Program, forward: Forward, cache: Cache | None, trips: Trips | None = None) -> None:
         super().__init__(forward)
         self._trips = trips
-        self._marks = [step.marks for step in program.plan.steps]
+        self._marks = program.marks
         self._steps = program.plan.steps
         self._forward = forward
         self.cache = cache
