@@ -49,7 +49,8 @@ class Logs:
         if error_info and error_info[0] is not None:
             traceback = _formatter.formatException(error_info)
         task = self._current()
-        entry = LogEntry(record.levelno, record.levelname, record.name, message, record.created, task, traceback)
+        host = getattr(record, "host", None)  # of a record that came back from a worker
+        entry = LogEntry(record.levelno, record.levelname, record.name, message, record.created, task, traceback, host)
         self.kept.append(entry)
         if self._listeners.everyone:
             self._listeners.tell(LogEvent(entry))

@@ -112,9 +112,13 @@ class Speaking:
             "logger": record.name,
             "message": message,
         }
+        host = getattr(record, "host", None)  # of a record that came back from a worker
         if task is not None:
             fact["task"] = task.name
-            fact.update({field: value for field, value in (("node", task.node), ("host", task.host)) if value})
+            host = host or task.host
+            fact.update({"node": task.node} if task.node else {})
+        if host:
+            fact["host"] = host
         self._say(said(fact))
 
     def is_cause(self) -> bool:

@@ -349,3 +349,11 @@ def test_many_at_once_from_threads() -> None:
         for thread in threads:
             thread.join()
         assert [len(status.logs) for status in statuses] == [2000, 2000]
+
+
+def test_a_record_that_came_back_from_a_worker_keeps_its_host() -> None:
+    facts: list[dict[str, str]] = []
+    with Status(watching=facts.append, log_facts="INFO") as status:
+        logging.getLogger("somatize.far").warning("warm", extra={"host": "w1"})
+        assert [entry.host for entry in status.logs] == ["w1"]
+    assert [fact["host"] for fact in facts if fact["fact"] == "log"] == ["w1"]
