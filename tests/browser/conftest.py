@@ -193,7 +193,7 @@ def browser() -> Iterator[Any]:
             chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # no longer: a loop of playwright's runs in this thread while it is open
 def chromium() -> Iterator[Any]:
     if not Path(CHROMIUM).exists():
         assert "CI" not in os.environ, "the browser tests need Chromium, and CI installs it"
@@ -202,7 +202,7 @@ def chromium() -> Iterator[Any]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # no longer: a loop of playwright's runs in this thread while it is open
 def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tuple[str, Path]]:
     place = tmp_path_factory.mktemp("lab")
     with lab(place) as address:
