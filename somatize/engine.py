@@ -1,7 +1,7 @@
-"""Walks a plan: calls each node once, times it, tells what happened. The only code that calls a node.
+"""Walks a plan: calls each node once, times it, tells what happened.
 
-Two loops, one for when somebody watches and one for when nobody does: the second reads no clock and makes no
-fact. Branches at the same time are `somatize.branches`.
+Two tuned loops, one for when somebody watches and one for when nobody does: the second reads no clock and makes no
+fact. All that is not one call after another is walked by an agenda, in `somatize.branches`.
 """
 
 from __future__ import annotations
