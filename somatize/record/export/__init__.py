@@ -1,0 +1,58 @@
+"""A stored run in the formats of other tools, and theirs as a run.
+
+Tables of a run's forwards, facts, nodes, logs, tasks and throughput: `to_csv` needs nothing, `to_pandas` the extra
+`pandas`, `to_arrow` and `to_parquet` the extra `arrow`. `to_trace` makes a trace that Perfetto and Chrome open, and
+needs nothing. `OpenTelemetry` is a watcher that makes spans while a graph runs, `to_opentelemetry` makes them of a run
+afterwards (extra `opentelemetry`); `to_tensorboard` and `from_tensorboard` (extra `tensorboard`) and `to_mlflow`
+(extra `mlflow`) write and read what these tools keep.
+
+Each that writes takes ``(store, run, path, ...)``, where a run of None is the only one there is, and answers with an
+`Exported`: where it lies, how many rows of what were written, and in sentences what the format could not hold. A file
+is written beside its name and moved there when it is whole, so none is ever half written.
+"""
+
+from __future__ import annotations
+
+from .exported import Exported
+
+__all__ = [
+    "Exported",
+    "OpenTelemetry",
+    "from_tensorboard",
+    "to_arrow",
+    "to_csv",
+    "to_mlflow",
+    "to_opentelemetry",
+    "to_pandas",
+    "to_parquet",
+    "to_tensorboard",
+    "to_trace",
+]
+
+_HOMES = {
+    "OpenTelemetry": "spans",
+    "from_tensorboard": "scalars",
+    "to_arrow": "columnar",
+    "to_csv": "separated",
+    "to_mlflow": "tracking",
+    "to_opentelemetry": "spans",
+    "to_pandas": "frames",
+    "to_parquet": "columnar",
+    "to_tensorboard": "scalars",
+    "to_trace": "trace",
+}
+"""Which module has a name: it is loaded when the name is first asked for, and its library when that is called."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
