@@ -1,0 +1,5 @@
+"""``python -m somatize``: the `somatize` command."""
+
+from .cli import main
+
+main()

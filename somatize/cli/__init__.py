@@ -1,0 +1,15 @@
+"""The `somatize` command: what was recorded, read, watched and kept in order from a terminal.
+
+`command` is the group; each subcommand lives in a module of its own and is imported when it is called. Of the modules
+they share, `stores` opens a PATH and finds a RUN, `arguments` declares them, `refusals` turns errors into a sentence
+and an exit code, and `answers` prints rows as a table, as JSON or as CSV.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line of this process, and exit with its code."""
+    from .command import somatize
+
+    somatize(prog_name="somatize")

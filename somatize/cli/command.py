@@ -1,0 +1,120 @@
+"""The group of all subcommands, each imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from .refusals import ABSENT, CLOSED, CODES, INTERRUPTED, refusals  # noqa: F401
+
+
+class Entry:
+    """Where a subcommand is, and what the list of them says of it."""
+
+    def __init__(self, module: str, says: str, name: str = "") -> None:
+        self.module = module
+        self.says = says
+        self.name = name
+
+
+SECTIONS: Mapping[str, Mapping[str, Entry]] = {
+    "Reading": {
+        "runs": Entry("runs", "The runs of a store."),
+        "forwards": Entry("forwards", "The forwards of a run: how each ended, and what it took."),
+        "curve": Entry("curve", "A number that was said, over the forwards of a run."),
+        "facts": Entry("facts", "All that was told of one forward."),
+        "nodes": Entry("nodes", "Where the time of a run went, by node."),
+        "about": Entry("about", "Where, when and with what a run was made."),
+        "logs": Entry("said", "The log records of a run."),
+        "tasks": Entry("said", "The tasks of a run: open, finished, failed, lost."),
+        "fleet": Entry("fleet", "What each host did for a run."),
+        "kept": Entry("kept", "The results that a store keeps."),
+    },
+    "Looking": {
+        "watch": Entry("watch", "A live view of a run that is being recorded."),
+        "page": Entry("page", "A run as one page that opens in any browser."),
+        "demo": Entry("demo", "A small run from start to end, to see what there is."),
+    },
+    "Keeping house": {
+        "check": Entry("house", "Whether everything in a store is as it must be."),
+        "forget": Entry("house", "Take runs away, with all that was recorded in them."),
+        "rename": Entry("house", "Give a run another name."),
+        "prune": Entry("house", "Take kept results away; records stay."),
+        "copy": Entry("house", "Copy a store, also while it is written to."),
+        "compact": Entry("house", "Give the space of what went back to the disk."),
+    },
+}
+"""The subcommands as `--help` lists them."""
+
+_ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class Commands(click.Group):
+    """A group that imports a subcommand when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, in the order of the sections."""
+        return list(_ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand of a name; imported here."""
+        entry = _ENTRIES.get(cmd_name)
+        if entry is None:
+            return None
+        found = getattr(import_module(f".{entry.module}", __package__), entry.name or cmd_name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that the first word names; a word that names none is refused with the nearest."""
+        if args and args[0] not in _ENTRIES and not args[0].startswith("-") and not ctx.resilient_parsing:
+            close = get_close_matches(args[0], _ENTRIES, n=1, cutoff=0.5)
+            near = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The sections, without importing what they list."""
+        for title, entries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.says) for name, entry in entries.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; what goes wrong ends it with a sentence and a code."""
+        try:
+            with refusals():
+                answer = super().invoke(ctx)
+                sys.stdout.flush()
+                return answer
+        except BrokenPipeError:
+            _nobody_reads()
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _nobody_reads() -> NoReturn:
+    """End as a program does whose output nobody reads: at once, and without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(CLOSED)
+
+
+EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {says}" for code, says in CODES)
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="somatize", message="somatize %(version)s")
+def somatize() -> None:
+    """Read, watch and keep in order what somatize recorded.
+
+    PATH is the directory that was given to Store(...). RUN is the name of a run in it, and may be left out where
+    there is only one.
+    """
