@@ -40,6 +40,7 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── UnknownRun          a run the store does not hold, with the nearest one; also KeyError
     │   ├── UnknownForward      a forward a run does not hold; also KeyError
     │   ├── WhichRun            a store of several runs, and none was named; also ValueError
+    │   ├── ExportError         an export asked for in a way that cannot be made; also ValueError
     │   ├── RecorderClosed      a recorder told something after its `close`
     │   └── RecordLost          what a recorder could not write down, said when it closes
     ├── FigureError             a figure asked for in a way that cannot be drawn; also ValueError
@@ -216,6 +217,10 @@ class UnknownForward(RecordError, KeyError):
 
 class WhichRun(RecordError, ValueError):
     """A store holds several runs, or none, and the reader was not told which."""
+
+
+class ExportError(RecordError, ValueError):
+    """An export was asked for in a way that cannot be made: of a table there is not, to a place that is no file."""
 
 
 class RecorderClosed(RecordError):
