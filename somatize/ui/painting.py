@@ -55,6 +55,16 @@ def _escape(character: str) -> str:
     return {"\n": " ⏎ ", "\t": "  "}.get(character) or character.encode("unicode_escape").decode()
 
 
+def cut(words: str, width: int) -> str:
+    """`words`, shortened in the middle where they are wider: the ends tell things apart."""
+    if cell_len(words) <= width:
+        return words
+    head, tail = words, words[-(max(0, width - 3) // 3) :] if width > 5 else ""
+    while head and cell_len(head) + 3 + cell_len(tail) > width:
+        head = head[:-1]
+    return f"{head}...{tail}"
+
+
 def painted(view: Any, console: Console) -> list[str]:
     """A renderable as lines with their escape sequences, none wider than the console less one column."""
     with console.capture() as captured:

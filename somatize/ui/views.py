@@ -20,6 +20,7 @@ from .painting import (
     Table,
     Text,
     cell_len,
+    cut,
     literal,
 )
 
@@ -131,7 +132,7 @@ def _with_room(widths: dict[str, int], width: int) -> list[str]:
 def _name(row: _Row, room: int, encoding: str) -> Text:
     host = f" @{literal(row.task.host, encoding)}" if row.task.host else ""
     name = Text(row.guide, style="dim")
-    name.append(_cut(literal(row.task.name, encoding), max(4, room - len(row.guide) - len(host))), style="not dim")
+    name.append(cut(literal(row.task.name, encoding), max(4, room - len(row.guide) - len(host))), style="not dim")
     name.append(host, style="cyan not dim")
     return name
 
@@ -166,16 +167,6 @@ def _count(task: Task) -> str:
     if task.total is None:
         return count(task.done) if task.done else ""
     return f"{count(task.done)}/{count(task.total)}"
-
-
-def _cut(words: str, width: int) -> str:
-    """`words`, shortened in the middle where they are wider: the ends tell things apart."""
-    if cell_len(words) <= width:
-        return words
-    head, tail = words, words[-(max(0, width - 3) // 3) :] if width > 5 else ""
-    while head and cell_len(head) + 3 + cell_len(tail) > width:
-        head = head[:-1]
-    return f"{head}...{tail}"
 
 
 def stream_words(stream: Throughput) -> str | None:
