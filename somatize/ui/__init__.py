@@ -3,7 +3,28 @@
 `StatusView` and `LogView` are renderables for any layout of Rich; `Display` is what `Status.display` starts.
 """
 
-from .display import Display
-from .views import LogView, StatusView
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .display import Display
+    from .views import LogView, StatusView
 
 __all__ = ["Display", "LogView", "StatusView"]
+
+_HOMES = {"Display": "display", "LogView": "views", "StatusView": "views"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
