@@ -23,6 +23,7 @@ from somatize.storage.packing import field_path, unpack
 from somatize.storage.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
+from .rows import BEFORE, fields_of, row_of_line, rows_of_block
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")
@@ -111,7 +112,7 @@ def forwards(
 
 def _table(lines: RunLines, last: int | None, since: int | None) -> tuple[list[dict[str, Any]], int, int]:
     first = first_of(lines, last, since)
-    fields = _fields_of(lines)
+    fields = fields_of(lines)
     rows: list[dict[str, Any]] = []
     for block in lines.blocks(first):
         rows += _block_rows(lines, block, fields, first)
@@ -121,49 +122,20 @@ def _table(lines: RunLines, last: int | None, since: int | None) -> tuple[list[d
     return rows, first, lines.highest()
 
 
-def _fields_of(lines: RunLines) -> list[str]:
-    """Every field that any writer of the run summarised."""
-    found = {name: None for block in lines.blocks() for name in block.chunk.names if "." in name}
-    for tail in lines.view.tails_of(lines.run):
-        found.update(dict.fromkeys(tail.gathered.fields))
-    return list(found)
-
-
 def _block_rows(lines: RunLines, block: Stored, fields: Sequence[str], first: int) -> list[dict[str, Any]]:
-    chunk, rows = block.chunk, block.chunk.rows
-    try:
-        states, nodes, took, whens = (chunk.integers(name) for name in ("state", "nodes", "took_us", "when"))
-        texts = [chunk.texts(name) if name in chunk else [None] * rows for name in fields]
-    except BadValue as error:
-        lines.damaged(block, error)
+    found = rows_of_block(lines, block, fields)
+    if found is None:
         return []
-    keys = ("forward", "state", "nodes", "took_us", *fields, "when")
-    columns = (
-        block.forwards,
-        map(schema.STATES.__getitem__, states),
-        nodes,
-        took if min(took) >= 0 else [us if us >= 0 else None for us in took],
-        *texts,
-        [when / 1e6 for when in whens],
-    )
+    keys = (*BEFORE, *fields, "when")
+    columns = (found.forwards, found.states, found.nodes, found.took_us, *found.texts, [us / 1e6 for us in found.whens])
     made = [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
-    if block.forwards[0] < first:
-        made = [row for row in made if row["forward"] >= first]
-    if lines.late:
-        for row in made:
-            row.update(lines.late.get(row["forward"], {}))
-    return made
+    return made if found.forwards[0] >= first else [row for row in made if row["forward"] >= first]
 
 
 def _row(line: Line, fields: Sequence[str]) -> dict[str, Any]:
-    return {
-        "forward": line.forward,
-        "state": schema.STATES[line.state],
-        "nodes": line.nodes,
-        "took_us": line.took_us if line.took_us >= 0 else None,
-        **{field: line.texts.get(field) for field in fields},
-        "when": line.when / 1e6,
-    }
+    row = dict(zip((*BEFORE, *fields, "when"), row_of_line(line, fields), strict=True))
+    row["when"] /= 1e6
+    return row
 
 
 def _settled(opened: Opened, table: Callable[[View], tuple[list[dict[str, Any]], int, int]]) -> list[dict[str, Any]]:
@@ -180,7 +152,7 @@ def _settled(opened: Opened, table: Callable[[View], tuple[list[dict[str, Any]],
     known = {row["forward"] for row in rows}
     missing = [forward for forward in range(first, now + 1) if forward not in known]
     end = next((forward for forward in missing if forward > highest), now + 1)
-    shape = dict.fromkeys(rows[0]) if rows else dict.fromkeys(("forward", "state", "nodes", "took_us", "when"))
+    shape = dict.fromkeys(rows[0]) if rows else dict.fromkeys((*BEFORE, "when"))
     rows += [{**shape, "forward": forward, "state": "lost", "nodes": 0} for forward in missing]
     return sorted((row for row in rows if row["forward"] < end), key=lambda row: row["forward"])
 
