@@ -15,6 +15,7 @@ from somatize.storage.view import View, look
 
 from .asked import Place, lines_of, opened_at
 from .columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Series
+from .streams import Said, is_split
 
 _OWN = ("took_us", "nodes")
 """What a forward has of its own, whatever was said in it."""
@@ -34,7 +35,8 @@ class Stretch(NamedTuple):
 def columns_of(store: Place, run: str | None, of: Sequence[str], stretch: Stretch = Stretch()) -> Columns:  # noqa: B008
     """The forwards of a run in a stretch, with a series for each of the said numbers in `of`.
 
-    Names are those `curve` takes. A number that was given out and never written down is a lost forward.
+    Names are those `curve` takes; of what streams say there is a series for each stream, in no certain order. A number
+    that was given out and never written down is a lost forward.
     """
     with opened_at(store) as opened:
         return _settled(opened, run, of, stretch)
@@ -70,19 +72,28 @@ def _append_lost(columns: Columns, forward: int) -> None:
 
 
 def _read(lines: RunLines, of: Sequence[str], stretch: Stretch) -> Columns:
-    columns = Columns.of(lines.name, of)
+    columns = Columns.of(lines.name, [name for name in of if not is_split(name)])
+    streams = [Said(name) for name in of if is_split(name)]
     for block in lines.blocks(stretch.since):
         if stretch.until is not None and block.forwards[0] > stretch.until:
             break
-        _take_block(columns, lines, block)
+        _take_block(columns, streams, lines, block)
     for line in lines.lines.values():
-        _take_line(columns, lines, line)
+        _take_line(columns, streams, lines, line)
+    _by_stream(columns, streams, of)
     columns = _in_order(columns, stretch)
     _explain(columns, lines)
     return columns
 
 
-def _take_block(columns: Columns, lines: RunLines, block: Stored) -> None:
+def _by_stream(columns: Columns, streams: Sequence[Said], of: Sequence[str]) -> None:
+    """Put the series of streams where they were asked for."""
+    if streams:
+        made = [series for said in streams for series in said.series(len(columns))]
+        columns.series = sorted([*columns.series, *made], key=lambda series: of.index(series.of))
+
+
+def _take_block(columns: Columns, streams: Sequence[Said], lines: RunLines, block: Stored) -> None:
     try:
         states, took = bytes(block.chunk.integers("state")), array("d", block.chunk.integers("took_us"))
         nodes = block.chunk.integers("nodes")
@@ -99,8 +110,20 @@ def _take_block(columns: Columns, lines: RunLines, block: Stored) -> None:
             series.extend(array("d", nodes) if series.name == "nodes" else columns.took_us[-len(took) :])
         elif not _take_column(series, lines, block):
             scanned.append(series)
-    if scanned:
-        _scan(scanned, lines, block)
+    by_stream = [said for said in streams if not _says_nothing(said, lines, block)]
+    if scanned or by_stream:
+        _scan(scanned, by_stream, lines, block, len(columns) - len(took))
+
+
+def _says_nothing(said: Said, lines: RunLines, block: Stored) -> bool:
+    """Whether a column shows that nothing was said in a block of what streams say; else its facts are read."""
+    path, chunk = field_path(said.name), block.chunk
+    if path not in chunk or any(path in texts for texts in lines.late.values()):
+        return False
+    try:
+        return not any(text is not None for text in chunk.texts(path))
+    except BadValue:
+        return False
 
 
 def _take_column(series: Series, lines: RunLines, block: Stored) -> bool:
@@ -136,8 +159,8 @@ def _take_numbers(series: Series, mask: bytes | None, values: Sequence[float]) -
             series.put_number(row, next(following))
 
 
-def _scan(several: Sequence[Series], lines: RunLines, block: Stored) -> None:
-    """The series of one block from its facts."""
+def _scan(several: Sequence[Series], streams: Sequence[Said], lines: RunLines, block: Stored, begin: int) -> None:
+    """The series of one block from its facts; its rows begin at `begin`."""
     row = {forward: place for place, forward in enumerate(block.forwards)}
     start = [len(series.values) for series in several]
     for series in several:
@@ -147,9 +170,11 @@ def _scan(several: Sequence[Series], lines: RunLines, block: Stored) -> None:
             text = last_said(told, field_path(series.name))
             if text is not None:
                 series.put(first + row[forward], text)
+        for said in streams:
+            said.take(begin + row[forward], told)
 
 
-def _take_line(columns: Columns, lines: RunLines, line: Line) -> None:
+def _take_line(columns: Columns, streams: Sequence[Said], lines: RunLines, line: Line) -> None:
     columns.forwards.append(line.forward)
     columns.states.append(line.state)
     columns.took_us.append(line.took_us if line.took_us >= 0 else GAP)
@@ -165,6 +190,9 @@ def _take_line(columns: Columns, lines: RunLines, line: Line) -> None:
         else:
             told = _facts_of(lines, line.forward) if told is None else told
             series.append(last_said(told, path))
+    for said in streams:
+        told = _facts_of(lines, line.forward) if told is None else told
+        said.take(len(columns) - 1, told)
 
 
 def _facts_of(lines: RunLines, forward: int) -> list[Fact]:
@@ -224,7 +252,7 @@ def _sorted(columns: Columns, rows: list[int]) -> Columns:
 
 
 def _sorted_series(series: Series, rows: list[int]) -> Series:
-    made = Series(series.name)
+    made = Series(series.of, series.stream)
     made.values = array("d", [series.values[row] for row in rows])
     made.kinds = bytearray([series.kinds[row] for row in rows])
     made.words = series.words

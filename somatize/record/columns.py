@@ -33,13 +33,16 @@ class Series:
     """One said number over the rows of a `Columns`: what is drawn, and beside it what was really said.
 
     `values` has a finite number or `GAP` per row, `kinds` one byte per row (`NOTHING`, `NUMBER`, `NAN`, `INF`,
-    `MINUS_INF`, `WORDS`), and `words` the first text that was no number.
+    `MINUS_INF`, `WORDS`), and `words` the first text that was no number. `of` is what was asked for, `stream` the
+    stream that said it, where a number is said by streams, and `name` is what both are called in a figure.
     """
 
-    __slots__ = ("kinds", "name", "values", "words")
+    __slots__ = ("kinds", "name", "of", "stream", "values", "words")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, of: str, stream: str | None = None) -> None:
+        self.of = of
+        self.stream = stream
+        self.name = of if stream is None else f"{of} of {stream}"
         self.values: array[float] = array("d")
         self.kinds = bytearray()
         self.words: str | None = None
@@ -89,7 +92,8 @@ class Columns:
 
     `states` has one byte per row, of those `STATES` names. `took_us` is `GAP` where a forward did not end. `writers`
     numbers the segments: rows of one writer may be joined by a stroke, others never; empty means all are one's.
-    `whys` gives for a row that broke what its `broke` fact said, as far as it is known.
+    `whys` gives for a row that broke what its `broke` fact said, as far as it is known. `left_out` has for what was
+    asked for how many streams said it, where those are too many to be drawn.
     """
 
     run: str
@@ -99,6 +103,7 @@ class Columns:
     writers: array[int] = field(default_factory=lambda: array("q"))
     series: list[Series] = field(default_factory=list)
     whys: dict[int, str] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: str, names: Iterable[str]) -> Columns:

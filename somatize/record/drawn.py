@@ -51,7 +51,7 @@ def progress_figure(
 def progress_picture(
     columns: Sequence[Columns], *, smooth: int | None = None, theme: str | None = None, title: str | None = None
 ) -> Picture:
-    """A panel per series, and below them how long each forward took, all over one axis of forwards.
+    """A panel per number that was asked for, and below them how long each forward took, all over one axis of forwards.
 
     `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
     mean is taken, 0 for no mean, None for a twentieth of them. `title` is text. Raises `FigureError`.
@@ -77,16 +77,19 @@ class _Progress:
         self.smooth = smooth
         self.look = look
         self.title = title
-        self.names = [series.name for series in columns[0].series]
-        self.panels, self.height = place_panels(self.names)
-        lines = max(1, len(self.names)) * len(columns)
+        asked = [series.of for series in columns[0].series]
+        self.series = len(asked)
+        self.panels, self.height = place_panels(list(dict.fromkeys(asked)))
+        self.within = [[place for place, of in enumerate(asked) if of == panel.name] for panel in self.panels[:-1]]
+        """Of each panel but the last, the places of its series."""
+        lines = max(1, self.series) * len(columns)
         self.runs = [Strokes(one, max(_FEWEST_BUCKETS, _POINTS // 4 // lines)) for one in columns]
-        self.extents = [self._extent(place) for place in [*range(len(self.names)), None]]
+        self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
         longest = self.extents[-1].high if self.extents[-1] else 0.0
         self.unit, self.size = themes.unit(longest)
 
-    def _extent(self, place: int | None) -> Extent | None:
-        drawn = [number for strokes in self.runs for number in strokes.drawn(place)]
+    def _extent(self, places: Sequence[int | None]) -> Extent | None:
+        drawn = [number for strokes in self.runs for place in places for number in strokes.drawn(place)]
         return Extent(min(drawn), max(drawn), median_low(drawn)) if drawn else None
 
     def picture(self) -> Picture:
@@ -96,17 +99,23 @@ class _Progress:
         self._hover(data)
         return Picture(data, self._layout(themes.legend_height(data)))
 
-    def _look(self, order: int, place: int | None = None) -> Look:
-        """One run: a hue per series. Several: a hue per run."""
+    def _look(self, order: int, place: int | None = None, stream: int | None = None) -> Look:
+        """One run: a hue per series. Several: a hue per run, and where streams share a panel a stroke per stream."""
         if len(self.runs) > 1:
-            return Look(themes.hue(order), themes.dash(order), f"{themes.escaped(self.columns[order].run, 40)}: ")
-        index = len(self.names) if place is None else place
+            stroke = themes.dash(order) if stream is None else themes.DASHES[stream % len(themes.DASHES)]
+            return Look(themes.hue(order), stroke, f"{themes.escaped(self.columns[order].run, 40)}: ")
+        index = self.series if place is None else place
         return Look(themes.hue(index), themes.dash(index), "")
 
     def _lines(self, order: int) -> list[dict[str, Any]]:
         traces = []
-        for place, panel in enumerate(self.panels[:-1]):
-            traces += series_traces(self.runs[order], place, panel, self._look(order, place), self.smooth)
+        for panel, places in zip(self.panels, self.within, strict=False):
+            for at, place in enumerate(places):
+                look = self._look(order, place, at if len(places) > 1 else None)
+                named = len(self.runs) == 1 or place == 0  # of several runs, each shows its first line
+                if len(places) > 1:  # and of several streams those that said something
+                    named = bool(self.runs[order].drawn(place))
+                traces += series_traces(self.runs[order], place, panel, look, self.smooth, named=named)
         return traces
 
     def _breaks(self, order: int) -> dict[str, Any]:
@@ -170,12 +179,11 @@ class _Progress:
             words += ", log scale" if extent and is_logarithmic(extent, durations=took) else ""
             made.append(label(self.look, panel, words))
             if extent is None:
-                made.append(themes.in_the_middle(self.look, self._silence(place, took=took), panel.middle))
+                silence = self._no_end() if took else silence_of(self.columns, self.within[place])
+                made.append(themes.in_the_middle(self.look, silence, panel.middle))
         return made
 
-    def _silence(self, place: int, *, took: bool) -> str:
-        if not took:
-            return silence_of(self.columns, place)
+    def _no_end(self) -> str:
         return "no forward has ended" if any(len(one) for one in self.columns) else ""
 
     def _resumptions(self) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from .column_reader import columns_of
 from .columns import Columns
 from .drawn import progress_figure
 from .one_forward import timeline_picture
+from .streams import alike
 from .time_spent import spent_picture
 from .turns import one_forward, spent_in
 
@@ -41,7 +42,8 @@ def progress(
     several, named as for `curve`; None means the loss. It is drawn thin as it was said, and bold as a centred mean
     over `smooth` said numbers (0 for none). A missing value is a gap; what is no finite number is told in words;
     every forward that broke is marked; what two writers wrote is not joined. A long run is drawn with few points
-    that keep every extreme.
+    that keep every extreme. Of ``"throughput.samples_per_s"`` and its like there is a line for each stream, 24 at
+    most, joined from one window to the next.
 
     With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
     into. Raises `UnknownRun`, `WhichRun`, `FigureError`, `ExtraMissing`.
@@ -50,6 +52,7 @@ def progress(
     names = several("of", of) if of is not None else ["loss"]
     runs: Sequence[str | None] = [None] if run is None else several("run", run)
     title = title_of(columns := [columns_of(store, one, names) for one in runs])
+    alike(columns)
     if widget:
         from .zoomed import zoomable
 

@@ -17,6 +17,7 @@ from .figures import several
 from .live_columns import Tally, paths_of
 from .live_view import View
 from .live_words import standing
+from .streams import FIELD
 
 if TYPE_CHECKING:
     from somatize.plotting import Figure
@@ -37,7 +38,8 @@ class LiveSink:
         self._live = live  # contexts remember sinks, and must not keep a Live alive
         self.wanted = wanted
         self.nodes = 0
-        self.said: dict[str, str | float] = {}
+        self.said: dict[str | tuple[str, str | None], str | float] = {}
+        """What was said last, by path, or by path and stream."""
         self.last: Fact | None = None
         self.row = -1
         self.opened = time.monotonic()
@@ -54,6 +56,8 @@ class LiveSink:
             for field, path in self.wanted[kind]:
                 if field in fact:
                     self.said[path] = fact[field]
+                    if kind in FIELD:
+                        self.said[path, fact.get(FIELD[kind])] = fact[field]
         self.last = fact
         if self.over:
             live = self._live()
@@ -134,6 +138,9 @@ class Live:
             if field in fact:
                 value = fact[field]
                 sink.said[path] = value if type(value) is float else text(value, field)
+                if kind in FIELD:
+                    stream = text(fact[FIELD[kind]]) if FIELD[kind] in fact else None
+                    sink.said[path, stream] = sink.said[path]
         if sink.over:
             self.late(sink)
 
@@ -189,7 +196,10 @@ class Live:
         tally.nodes[row] = sink.nodes
         while told:
             path, value = told.popitem()
-            tally.put(row, path, value)
+            if type(path) is tuple:
+                tally.put_of_stream(row, *path, value)
+            else:
+                tally.put(row, path, value)  # type: ignore[arg-type]
 
     def _number_old(self) -> None:
         """Forwards that have gone on for a while get their numbers before any that end after that."""

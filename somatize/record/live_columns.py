@@ -10,6 +10,7 @@ from somatize.storage.columns import number
 from somatize.storage.packing import field_path
 
 from .columns import GAP, MOST_WHYS, OPEN, STATES, Columns, Series
+from .streams import Said, alike, is_split
 
 _ABSENT, _FLOAT, _WHOLE, _TEXT = range(4)
 _EXACT = 2**53
@@ -63,7 +64,9 @@ class Tally:
     """
 
     def __init__(self, of: Sequence[str], summarising: Sequence[str]) -> None:
-        self.drawn = Columns.of("", of)
+        self.drawn = Columns.of("", [name for name in of if not is_split(name)])
+        self._of = of
+        self._streams = {field_path(name): Said(name) for name in of if is_split(name)}
         self.nodes = array("l")
         self.when = array("d")
         self.texts = {path: Texts() for path in summarising}
@@ -75,6 +78,8 @@ class Tally:
             self._kept.setdefault(path, ([], []))[1].append(texts)
         self.wanted: dict[str, list[tuple[str, str]]] = {}
         """By kind of fact, the fields that are kept and their paths."""
+        for path in self._streams:
+            self._kept.setdefault(path, ([], []))
         for path in self._kept:
             kind, _, field = path.rpartition(".")
             self.wanted.setdefault(kind, []).append((field, path))
@@ -122,6 +127,11 @@ class Tally:
         if len(whys) > MOST_WHYS:
             del whys[min(whys)]
 
+    def put_of_stream(self, row: int, path: str, stream: str | None, said: str | float) -> None:
+        """The same as `put`, for the line of one stream."""
+        if path in self._streams:
+            self._streams[path].put(row, stream, repr(said) if type(said) is float else said)  # type: ignore[arg-type]
+
     def put(self, row: int, path: str, said: str | float) -> None:
         """A text, or the float that one stands for, was said of a path in a forward."""
         series, texts = self._kept[path]
@@ -160,6 +170,10 @@ class Tally:
             short = Series(series.name)
             short.values, short.kinds, short.words = series.values[:rows], series.kinds[:rows], series.words
             copy.series.append(short)
+        if self._streams:
+            copy.series += [series for said in self._streams.values() for series in said.series(rows)]
+            copy.series.sort(key=lambda series: self._of.index(series.of))
+            alike([copy])
         return copy
 
 

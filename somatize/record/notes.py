@@ -8,6 +8,7 @@ from itertools import pairwise
 from somatize.theme import counted, cut
 
 from .columns import BROKE, INF, INTERRUPTED, LOST, MINUS_INF, NAN, NOTHING, NUMBER, OPEN, WORDS, Columns, Series
+from .streams import MOST
 from .strokes import Strokes
 
 _ODD = ((NAN, "NaN"), (INF, "inf"), (MINUS_INF, "-inf"))
@@ -19,6 +20,7 @@ def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
     columns = strokes.columns
     notes = [_ends(columns)]
     notes += [words for series in columns.series if (words := _oddities(columns, series, brief=brief))]
+    notes += [f"{name}: {MOST} of {count:,} streams are drawn" for name, count in columns.left_out.items()]
     notes += [words for words in (_writers(strokes, brief=brief), _condensed(strokes, brief=brief)) if words]
     return notes
 
@@ -79,12 +81,12 @@ def _condensed(strokes: Strokes, *, brief: bool) -> str:
     return f"condensed: up to {drawn:,} of {len(strokes.columns):,} points a line; {kept}"
 
 
-def silence_of(several: Sequence[Columns], place: int) -> str:
-    """What a panel says that has no number to draw."""
-    name = several[0].series[place].name
+def silence_of(several: Sequence[Columns], places: Sequence[int]) -> str:
+    """What a panel says that has no number to draw, of the series it would hold."""
+    name = several[0].series[places[0]].of
     if not any(len(columns) for columns in several):
         return "no forwards yet"
-    kinds = b"".join(bytes(columns.series[place].kinds) for columns in several)
+    kinds = b"".join(bytes(columns.series[place].kinds) for columns in several for place in places)
     if kinds.count(NOTHING) == len(kinds):
         return f"no {cut(name, 40)} was said"
     said = [(kinds.count(kind), word) for kind, word in (*_ODD, (WORDS, "text"))]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from somatize import theme as themes
 
-from .columns import BROKE, INTERRUPTED, LOST, NUMBER, STATES, Columns, Series
+from .columns import BROKE, INTERRUPTED, LOST, NOTHING, NUMBER, STATES, Columns, Series
 from .downsample import gaps_of, kept, without
 from .means import RollingMean
 from .panels import Panel
@@ -40,7 +40,7 @@ class Strokes:
         self.buckets = buckets
         self.breaks = [found.start() for found in _BREAK.finditer(columns.states)]
         self.marked = _thinned(self.breaks)
-        self.series = [self._stretches(series.values) for series in columns.series]
+        self.series = [self._stretches(series.values, _rows_of(series)) for series in columns.series]
         self.took = self._stretches(columns.took_us)
 
     @property
@@ -53,14 +53,18 @@ class Strokes:
         stretches = self.took if place is None else self.series[place]
         return [value for _, values, places in stretches for at in places if (value := values[at]) == value]
 
-    def _stretches(self, values: array[float]) -> list[Stretch]:
-        return list(self._each_stretch(values))
+    def _stretches(self, values: array[float], said: set[int] | None = None) -> list[Stretch]:
+        return list(self._each_stretch(values, said))
 
-    def _each_stretch(self, values: array[float]) -> Iterator[Stretch]:
-        for rows in self.segments:
+    def _each_stretch(self, values: array[float], said: set[int] | None) -> Iterator[Stretch]:
+        """Of each segment; with `said` only those of its rows, and none where it has none of them."""
+        for segment in self.segments:
+            rows = segment if said is None else array("q", [row for row in segment if row in said])
+            if said is not None and not rows:
+                continue
             whole = len(rows) == len(values)
             column = values if whole else array("d", [values[row] for row in rows])
-            share = max(1, self.buckets * len(rows) // max(1, len(values)))
+            share = max(1, self.buckets * len(segment) // max(1, len(values)))
             yield Stretch(rows, column, kept(column, share))
 
     def points(self, stretches: Sequence[Stretch], means: Sequence[RollingMeans] | None = None) -> Drawn:
@@ -78,6 +82,13 @@ class Strokes:
             else:
                 ys += means[order].of(places)
         return xs, ys
+
+
+def _rows_of(series: Series) -> set[int] | None:
+    """The rows of which a stream said something: what it says is of all the batches since, so they are joined."""
+    if series.stream is None:
+        return None
+    return {row for row, kind in enumerate(series.kinds) if kind != NOTHING}
 
 
 class RollingMeans:
@@ -100,8 +111,10 @@ def window_of(series: Series, smooth: int | None) -> int:
     return max(1, wanted) | 1
 
 
-def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth: int | None) -> list[dict[str, Any]]:
-    """A series as it was said, thin, and over it its rolling mean, bold."""
+def series_traces(
+    strokes: Strokes, place: int, panel: Panel, look: Look, smooth: int | None, *, named: bool
+) -> list[dict[str, Any]]:
+    """A series as it was said, thin, and over it its rolling mean, bold; `named` says if it is in the legend."""
     stretches = strokes.series[place]
     series = strokes.columns.series[place]
     xs, ys = strokes.points(stretches)
@@ -110,14 +123,14 @@ def series_traces(strokes: Strokes, place: int, panel: Panel, look: Look, smooth
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.8 if smoothed else 1.0
     raw |= _marked(ys, look.colour)
-    raw["showlegend"] = look.in_legend(place, smoothed=False, bold=smoothed)
+    raw["showlegend"] = named and (not smoothed or not look.prefix)
     if not smoothed:
         return [raw]
     means = [RollingMeans(one.values, window_of(series, smooth)) for one in stretches]
     bold = look.trace(f"{themes.escaped(series.name)}, smoothed", *strokes.points(stretches, means), panel)
     bold["line"] |= {"width": themes.SMOOTHED}
     bold |= _marked(bold["y"], look.colour, each=0, size=6)
-    bold["showlegend"] = look.in_legend(place, smoothed=True, bold=True)
+    bold["showlegend"] = named
     return [raw, bold]
 
 
@@ -137,10 +150,6 @@ class Look(NamedTuple):
     colour: str
     stroke: str
     prefix: str
-
-    def in_legend(self, place: int, *, smoothed: bool, bold: bool) -> bool:
-        """One run shows all its lines in the legend; of several, each shows its first bold one."""
-        return not self.prefix or (place == 0 and smoothed == bold)
 
     def trace(self, name: str, xs: list[int | None], ys: list[float | None], panel: Panel) -> dict[str, Any]:
         """A line through points, straight from each to the next."""

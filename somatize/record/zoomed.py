@@ -12,6 +12,7 @@ from .asked import Place
 from .column_reader import Stretch, columns_of
 from .columns import Columns
 from .drawn import Picture, progress_picture
+from .streams import alike, keys_of
 
 if TYPE_CHECKING:
     from somatize.plotting import FigureWidget
@@ -24,10 +25,12 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
     """A widget of these runs; whoever zooms into a range of forwards sees more of them."""
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
     shown = plotting.widget(picture.data, picture.layout)
-    names = [series.name for series in columns[0].series]
+    keys = keys_of(columns[0])
+    names = list(dict.fromkeys(name for name, _ in keys))
 
     def read(stretch: Stretch) -> Picture:
         again = [columns_of(store, one.run, names, stretch) for one in columns]
+        alike(again, keys)
         return progress_picture(again, smooth=smooth, theme=theme, title=title)
 
     zoom = Zoom(shown, read, picture)
