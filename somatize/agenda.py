@@ -64,6 +64,15 @@ class Agenda:
             number for number, role in enumerate(self.roles) if role is not Role.SKIP and not self._waiting[number]
         ]
 
+    def copied(self, slots: list[Any]) -> Agenda:
+        """One of its own for another forward, of an agenda of which nothing was taken and nothing is to be recalled."""
+        made = object.__new__(Agenda)
+        made.plan, made.slots, made.kept, made.roles = self.plan, slots, self.kept, self.roles
+        made._waiting, made._readers, made._done = self._waiting[:], self._readers[:], self._done[:]
+        made._ready, made._after, made.due = self._ready[:], self._after[:], self.due[:]
+        made._head, made._bundles = self._head, self._bundles
+        return made
+
     def __bool__(self) -> bool:
         """Whether a step could be taken now."""
         return bool(self._ready)

@@ -70,7 +70,7 @@ class Walk:
         self.slots = program.slots(given)
         self.calls = calls
         self.trips = trips
-        self.agenda = Agenda(program.plan, self.slots, calls.hits)
+        self.agenda = self._due(calls.hits)
         self.errors: dict[int, BaseException] = {}
         self.modes = tensors.modes()
 
@@ -78,7 +78,7 @@ class Walk:
         """Walk to the end. Raises what the first node, in the plan's order, that failed raised."""
         through = False
         try:
-            if self.trips is not None:
+            if self.trips is not None and self.calls.hits:
                 self._recall_all()
                 self.trips.plan(self.agenda)
             while ((self.agenda or self.agenda.due) and not self.errors) or self.crew.busy or self.crew.away:
@@ -93,6 +93,15 @@ class Walk:
         if self.errors:
             raise self.errors[min(self.errors)]
         return fetch(self.slots, self.program.leaf)
+
+    def _due(self, hits: set[int]) -> Agenda:
+        if hits:
+            return Agenda(self.program.plan, self.slots, hits)
+        if self.trips is not None:
+            return self.trips.agenda(self.slots)
+        if self.program.agenda is None:
+            self.program.agenda = Agenda(self.program.plan, [])
+        return self.program.agenda.copied(self.slots)
 
     def _recall_all(self) -> None:
         """What is kept comes first, as only then is it certain what has to run, and so what goes where."""
@@ -126,22 +135,25 @@ class Walk:
         lone = len(self.agenda.due) == 1 and not (self.agenda or self.crew.busy or self.crew.away)
         while self.agenda.due and not self.errors:
             number = heapq.heappop(self.agenda.due)
-            go = self._trip(trips, number)
-            if lone:
-                self._take(go())
+            one = trips.headed(number)
+            if one.alone:
+                self._send_items(one.host, number, lone=lone)
+            elif lone:
+                self._took_trip(trips.go(trips.packed(one, self.slots)))
             else:
-                self.crew.send(go)
-            del go
+                go = functools.partial(trips.go, trips.packed(one, self.slots))
+                self.crew.send(functools.partial(contextvars.copy_context().run, go))
+                del go
 
-    def _trip(self, trips: Trips, number: int) -> Job:
-        one = trips.headed(number)
-        if one.alone:
-            step = self.program.steps[number]
-            if self.forward.entering is not None:
-                self.forward.enter(step.node, one.host)
-            return self._job(step)
-        go = functools.partial(trips.go, trips.packed(one, self.slots))
-        return functools.partial(contextvars.copy_context().run, go)
+    def _send_items(self, host: str, number: int, *, lone: bool) -> None:
+        step = self.program.steps[number]
+        if self.forward.entering is not None:
+            self.forward.enter(step.node, host)
+        job = self._job(step)
+        if lone:
+            self._take(job())
+        else:
+            self.crew.send(job)
 
     # A node's input is a local of the call that needs it and of no other, so that it ends with its last reader.
 

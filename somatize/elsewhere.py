@@ -78,9 +78,8 @@ def refuse_unknown(program: Program, broker: Broker | None) -> None:
     if broker is not None and not hasattr(broker, "carry"):
         raise NoHost(f"broker={broker!r}: it is a Broker, as Broker.embedded({{...}}) makes one; nothing ran")
     known = broker.hosts() if broker is not None else {}
-    for step in program.plan.steps:
-        host = step.marks.host
-        if host is not None and host not in known:
+    for host, node in program.hosts.items():
+        if host not in known:
             there = f"the broker has {', '.join(map(repr, known)) or 'none'}" if broker is not None else "no broker"
             there += " was given: forward(..., broker=Broker.embedded({...}))" if broker is None else ""
-            raise NoHost(f"node {step.node!r} is to run at host {host!r}, and {there}; nothing ran")
+            raise NoHost(f"node {node!r} is to run at host {host!r}, and {there}; nothing ran")

@@ -66,11 +66,15 @@ class Program:
         """The steps that need a name for something to be kept: the cached ones and all above them, in order."""
         self.keeps = bool(self.named)
         self.maps = any(step.marks.mapped is not None for step in plan.steps)
-        self.goes = any(step.marks.host is not None for step in plan.steps)
+        self.hosts = {step.marks.host: step.node for step in reversed(plan.steps) if step.marks.host is not None}
+        """The hosts its steps are to run on, each with the first of its nodes."""
+        self.goes = bool(self.hosts)
         self.plain = not self.maps and not self.goes
         self.simple = self.plain and self.refusal is None
         """Whether, with nothing to keep, its steps are calls one after the other."""
         """Whether a forward that keeps nothing is a walk along the steps."""
+        self.agenda: Any = None
+        """That of a forward in which every step runs; made where one is first walked by, and copied for each."""
         self.slices: dict[Any, Any] = {}
         """What was found to go where, by which steps run."""
         self.implementations = implementations

@@ -25,6 +25,8 @@ class Slice(NamedTuple):
     """Its steps whose values stay at the host, for a later slice."""
     alone: bool = False
     """Whether it is a mapped node whose items are dealt out from here."""
+    roots: bool = False
+    """Whether one of its steps takes the graph's own input."""
 
 
 def slices(
@@ -121,4 +123,5 @@ def _slice(
             returns.append(number)
         if there and not alone:
             holds.append(number)
-    return Slice(host, tuple(bundle), tuple(takes), tuple(returns), tuple(holds), bundle[0] in units.alone)
+    roots = any(not plan.steps[number].inputs for number in bundle)
+    return Slice(host, tuple(bundle), tuple(takes), tuple(returns), tuple(holds), bundle[0] in units.alone, roots)

@@ -41,24 +41,37 @@ class Trips:
         self._keeps = keeps
         self._by_head: dict[int, Slice] = {}
         self._held: set[tuple[str, int]] = set()
-        self._steps = {step.node: step.number for step in program.plan.steps}
+        widths = broker.hosts()
+        self._pools = frozenset(host for host in program.hosts if widths[host] > 1)
+
+    def agenda(self, slots: list[Any]) -> Agenda:
+        """What is to be done, in slices, where every step runs."""
+        key = None, self._keeps, self._pools
+        known = self._program.slices.get(key)
+        if known is None:
+            agenda = Agenda(self._program.plan, [])
+            self.plan(agenda)
+            known = self._program.slices[key] = agenda, self._by_head
+        agenda, self._by_head = known
+        return agenda.copied(slots)
 
     def plan(self, agenda: Agenda) -> None:
         """Bundle what is to run into slices; once all that can be recalled was."""
         running = frozenset(number for number, role in enumerate(agenda.roles) if role is Role.RUN)
-        known = self._program.slices.get((running, self._keeps))
+        key = running, self._keeps, self._pools
+        known = self._program.slices.get(key)
         if known is None:
             known = self._cut(running)
             if len(self._program.slices) < _REMEMBERED:
-                self._program.slices[running, self._keeps] = known
+                self._program.slices[key] = known
         self._by_head = {one.steps[0]: one for one in known}
         agenda.bundle([one.steps for one in self._by_head.values()])
 
     def _cut(self, running: frozenset[int]) -> list[Slice]:
-        steps, spread = self._program.plan.steps, self.broker.hosts()
+        steps = self._program.plan.steps
         here = {step.number for step in steps if step.marks.host is not None}
         kept = {number for number in here if self._keeps and steps[number].marks.cached is not None}
-        alone = {n for n in here if steps[n].marks.mapped and (n in kept or spread[steps[n].marks.host or ""] > 1)}
+        alone = {n for n in here if steps[n].marks.mapped and (n in kept or steps[n].marks.host in self._pools)}
         return slices(self._program.plan, running, alone, kept)
 
     def headed(self, number: int) -> Slice:
@@ -67,10 +80,9 @@ class Trips:
 
     def packed(self, one: Slice, slots: list[Any]) -> Trip:
         """A slice with the values it takes."""
-        roots = any(not self._program.plan.steps[number].inputs for number in one.steps)
         values = [HELD if (one.host, number) in self._held else slots[number] for number in one.takes]
         tell = self._forward.tell is not None
-        given = slots[INPUT] if roots else None
+        given = slots[INPUT] if one.roots else None
         return Trip(one, self._program, self.number, given, values, tell, self._forward.entering is not None)
 
     def go(self, trip: Trip) -> Back:
@@ -127,7 +139,8 @@ class Trips:
 
     @contextmanager
     def _at(self, node: str) -> Any:
-        here = HERE.set(Branch(self._forward, self._steps.get(node, -1)))
+        step = next((step.number for step in self._program.plan.steps if step.node == node), -1)
+        here = HERE.set(Branch(self._forward, step))
         try:
             yield
         finally:
