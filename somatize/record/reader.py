@@ -60,6 +60,11 @@ def _run_rows(view: View) -> list[dict[str, Any]]:
     return [_run_row(info, RunLines(view, run).lines.values() if run in going_on else ()) for run, info in view.runs()]
 
 
+def run_row(lines: RunLines) -> dict[str, Any]:
+    """The row of one run; its `holes` are numbers that were given out and are not, or not yet, written down."""
+    return _run_row(lines.info, lines.lines.values())
+
+
 def _run_row(info: schema.RunInfo, lines: Collection[Line]) -> dict[str, Any]:
     if not lines:
         return _quiet_row(info)

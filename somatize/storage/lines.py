@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from somatize.facts import Fact
@@ -39,6 +39,15 @@ class Stored(NamedTuple):
     writer: int
     forwards: Sequence[int]
     key: bytes
+
+
+class Part(NamedTuple):
+    """A stretch of packed facts that one writer said of the run as a whole; `when` is in µs since 1970."""
+
+    writer: int
+    position: int
+    when: int
+    body: bytes
 
 
 class RunLines:
@@ -181,21 +190,60 @@ class RunLines:
 
     def facts(self, since: int = 0) -> Iterator[tuple[int, list[Fact]]]:
         """Each forward from `since` on with its facts, by block; damaged ones are named and skipped."""
+        for forward, bodies in self.packed(since):
+            yield from self._unpacked(forward, bodies)
+
+    def packed(self, since: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+        """`facts`, with the facts still packed: what only looks for a few of them need not unpack all."""
         for block in self.blocks(since):
-            yield from ((forward, told) for forward, told in self.block_facts(block) if forward >= since)
+            yield from self._block_packed(block, since)
         for forward in sorted(self.lines):
             if forward >= since:
-                yield from self._unpacked(forward, self.bodies(forward) or [])
+                yield forward, self.bodies(forward) or []
 
     def block_facts(self, block: Stored) -> Iterator[tuple[int, list[Fact]]]:
         """The forwards of one block with their facts; damaged ones are named and skipped."""
-        apart = self.parts(block.forwards[0], block.forwards[-1])
+        for forward, bodies in self._block_packed(block, 0):
+            yield from self._unpacked(forward, bodies)
+
+    def _block_packed(self, block: Stored, since: int) -> Iterator[tuple[int, list[bytes]]]:
+        apart = self.parts(max(since, block.forwards[0]), block.forwards[-1])
         try:
             for row, body in self.block_bodies(block):
                 forward = block.forwards[row]
-                yield from self._unpacked(forward, [body, *apart.get(forward, []), *self._bodies.get(forward, [])])
+                if forward >= since:
+                    yield forward, [body, *apart.get(forward, []), *self._bodies.get(forward, [])]
         except BadValue as error:
             self.damaged(block, error)
+
+    def own(self, since: Mapping[int, int]) -> Iterator[Part]:
+        """The parts of the run's own record, each writer's in order, from the position `since` gives for it on.
+
+        The last part of a writer may grow, and may be stored as several; end to end they are always the same bytes.
+        """
+        start: bytes | None = schema.forward_key(b"p", self.run, OWN)
+        while start is not None:
+            start = yield from self._own_stored(start, schema.run_prefix(b"p", self.run), since)
+        for tail in self.view.tails_of(self.run):
+            row = tail.gathered.rows.get(OWN)
+            if row is not None:
+                yield Part(tail.gathered.writer, row.at, row.when, row.body)
+
+    def _own_stored(self, start: bytes, prefix: bytes, since: Mapping[int, int]) -> Generator[Part, None, bytes | None]:
+        """The stored parts from a key on; ends with the key to go on from, where some of a writer are left out."""
+        for key, sealed in self.view.reading.items(start):
+            if not key.startswith(prefix):
+                return None
+            writer, position = schema.writer_of(key), schema.position_of(key)
+            if position < since.get(writer, 0):
+                return schema.part_key(self.run, OWN, writer, since[writer])
+            try:
+                value = schema.unseal(key, sealed)
+            except BadValue:
+                self.skip(OWN)
+                continue
+            yield Part(writer, position, int.from_bytes(value[:8], "little"), value[8:])
+        return None
 
     def has_column(self, forward: int, path: str) -> bool:
         """Whether the texts of a line would hold a field if it was said."""

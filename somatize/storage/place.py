@@ -62,6 +62,16 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
+def is_vacant(path: Path) -> bool:
+    """Whether a store may yet come to be at `path`: there is nothing, or what one that is being made has."""
+    try:
+        return all(_ours(one.name) for one in path.iterdir()) and not (path / _FORMAT_NAME).exists()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
 def _ours(name: str) -> bool:
     # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
     return name.startswith(_MAKING) or name in {f"{RECORDS}.lmdb", f"{VALUES}.lmdb", LOCKS, NUMBERS, JOURNALS, FILES}

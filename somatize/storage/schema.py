@@ -133,6 +133,11 @@ def writer_of(key: bytes) -> int:
     return int.from_bytes(key[13:21] if key[:1] == b"p" else key[5:13], "big")
 
 
+def position_of(key: bytes) -> int:
+    """The position in a key of kind ``p``."""
+    return int.from_bytes(key[21:29], "big")
+
+
 def seal(key: bytes, value: bytes) -> bytes:
     """A value with its checksum before it."""
     return _CRC.pack(zlib.crc32(value, zlib.crc32(key))) + value

@@ -1,0 +1,259 @@
+"""How a run stands, as far as it has been read: what a view of it shows."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from somatize.facts import Fact
+from somatize.storage.columns import number
+from somatize.storage.packing import field_path
+
+from .buckets import Buckets
+from .growth import Grown, Row, Told
+from .lately import Lately
+from .turns import micro
+
+TOOK = "took_us"
+_SPAN, _FEWEST = 10.0, 5
+"""Over how many seconds a rate is taken, and over how many forwards where these were fewer."""
+_WRITTEN_AFTER = 0.25
+_TASKS, _LOGS, _BROKEN, _REMEMBERED = 200, 200, 20, 256
+
+
+class Count(NamedTuple):
+    """How many forwards there are, and how many of them did not go well."""
+
+    forwards: int = 0
+    broke: int = 0
+    interrupted: int = 0
+    lost: int = 0
+
+
+class GoingOn(NamedTuple):
+    """A forward that goes on: the nodes it is in, and since when, as far as it was written down."""
+
+    forward: int
+    inside: tuple[str, ...]
+    began: float
+    since: float
+
+
+class Log(NamedTuple):
+    """A log record, and about when it was said."""
+
+    when: float
+    forward: int | None
+    fact: Fact
+
+
+class Broken(NamedTuple):
+    """A forward that broke."""
+
+    forward: int
+    when: float
+    why: str
+
+
+@dataclass
+class OpenTask:
+    """A task that was open when it was last said, at `when`."""
+
+    fact: Fact
+    when: float
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds it had taken by then."""
+        return micro(self.fact, "took_us") / 1e6
+
+    @property
+    def done(self) -> float:
+        """How much of it was done."""
+        return _number(self.fact.get("done")) or 0.0
+
+    @property
+    def total(self) -> float | None:
+        """How much there is to do, if that is known."""
+        return _number(self.fact.get("total"))
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds it will take from then on, if it goes on as it did."""
+        if not self.total or not self.done or self.done > self.total:
+            return None
+        return self.elapsed / self.done * (self.total - self.done)
+
+
+@dataclass
+class Curve:
+    """One said number over the forwards: its buckets, and what was said last."""
+
+    name: str
+    buckets: Buckets
+    last: tuple[int, str] | None = None
+
+    def put(self, forward: int, text: str) -> None:
+        """`text` was said in a forward."""
+        value = number(text)
+        if value is not None:
+            self.buckets.put(forward, value)
+        if self.last is None or forward >= self.last[0]:
+            self.last = forward, text
+
+
+@dataclass
+class Standing:
+    """What is known of one run; `take` brings it up to date."""
+
+    run: str
+    of: Sequence[str]
+    highest: int = -1
+    clock: Callable[[], float] = time.monotonic
+    count: Count = field(default_factory=Count)
+    going_on: list[GoingOn] = field(default_factory=list)
+    lately: Lately = field(default_factory=Lately)
+    tasks: dict[str, OpenTask] = field(default_factory=dict)
+    streams: dict[str, Fact] = field(default_factory=dict)
+    machines: dict[str, dict[str, Fact]] = field(default_factory=dict)
+    logs: deque[Log] = field(default_factory=lambda: deque(maxlen=_LOGS))
+    broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_BROKEN))
+    said: int = 0
+    """How many log records were read, those that are no longer kept among them."""
+    last: Row | None = None
+    """The forward that ended last."""
+
+    def __post_init__(self) -> None:
+        self.curves = [Curve(name, Buckets(self.highest)) for name in (TOOK, *self.of)]
+        self._paths = [(place, field_path(name)) for place, name in enumerate(self.of, start=1)]
+        self._samples: deque[tuple[float, int]] = deque()
+        self._whens: dict[int, float] = {}
+        self._began: dict[int, float] = {}
+
+    @property
+    def took(self) -> Curve:
+        """How long forwards took, in microseconds."""
+        return self.curves[0]
+
+    # -- brought up to date
+
+    def take(self, grown: Grown, count: Count) -> None:
+        """What a run has grown by, and how many forwards it has now."""
+        self.count = count
+        for place, forwards, values in grown.columns:
+            self._column(self.curves[place], forwards, values)
+        for row in grown.rows:
+            self._row(row)
+        self._sample()
+        for row in grown.broken:
+            self.broken.append(Broken(row.forward, row.when, ""))
+        for told in grown.told:
+            self._told(told)
+        self._take_open(grown)
+
+    def _column(self, curve: Curve, forwards: Sequence[int], values: Sequence[float]) -> None:
+        if len(values):
+            curve.buckets.extend(forwards, values)
+            curve.last = forwards[-1], repr(values[-1])
+
+    def _row(self, row: Row) -> None:
+        if row.took_us < 0:
+            return
+        self.took.put(row.forward, str(row.took_us))
+        self._whens[row.forward] = row.when
+        if len(self._whens) > _REMEMBERED:
+            del self._whens[next(iter(self._whens))]
+        if self.last is None or row.forward >= self.last.forward:
+            self.last = row
+
+    def _sample(self) -> None:
+        now = self.clock()
+        self._samples.append((now, self.count.forwards))
+        while now - self._samples[0][0] > _SPAN:
+            self._samples.popleft()
+
+    def _told(self, told: Told) -> None:
+        forward = told.forward
+        if forward is not None:
+            self.lately.take(told.facts)
+            for place, path in self._paths:
+                text = _last_said(told.facts, path)
+                if text is not None:
+                    self.curves[place].put(forward, text)
+        for fact in told.facts:
+            kind = fact.get("fact", "")
+            if kind == "log":
+                self.logs.append(Log(told.when, forward, fact))
+                self.said += 1
+            elif kind == "task":
+                self._task(fact, told.when)
+            elif kind == "throughput":
+                self.streams[fact.get("stream", "")] = fact
+            elif kind == "machine":
+                self.machines.setdefault(fact.get("host", ""), {})[fact.get("id", "")] = fact
+            elif kind == "broke" and forward is not None:
+                self._broke(Broken(forward, told.when, fact.get("why", "")))
+
+    def _broke(self, broken: Broken) -> None:
+        for place, known in enumerate(self.broken):
+            if known.forward == broken.forward:
+                self.broken[place] = broken._replace(when=broken.when or known.when)
+                return
+        self.broken.append(broken)
+
+    def _task(self, fact: Fact, when: float) -> None:
+        key = fact.get("id", "")
+        self.tasks.pop(key, None)
+        if fact.get("state") == "open" and key:
+            self.tasks[key] = OpenTask(fact, when)
+            if len(self.tasks) > _TASKS:
+                del self.tasks[next(iter(self.tasks))]
+
+    def _take_open(self, grown: Grown) -> None:
+        known, self._began = self._began, {}
+        ends = {told.forward: _end(told.facts) for told in grown.told}
+        self.going_on = []
+        for line in sorted(grown.going_on):
+            # When it began is not told: it was written down a quarter of a second later, or after what it then told.
+            since = line.when / 1e6
+            began = since - max(_WRITTEN_AFTER, ends.get(line.forward, 0) / 1e6)
+            began = self._began[line.forward] = min(began, known.get(line.forward, began))
+            self.going_on.append(GoingOn(line.forward, tuple(line.inside), began, since))
+
+    # -- asked
+
+    def rate(self) -> float | None:
+        """Forwards a second, lately; None where there were too few to tell."""
+        if self._samples and self._samples[-1][0] - self._samples[0][0] >= _SPAN / 2:
+            (first, before), (last, now) = self._samples[0], self._samples[-1]
+            if now - before >= _FEWEST:
+                return (now - before) / (last - first)
+        whens = sorted(self._whens.values())
+        if len(whens) < 2 or whens[-1] <= whens[0]:
+            return None
+        return (len(whens) - 1) / (whens[-1] - whens[0])
+
+    def open_tasks(self, alive: frozenset[str]) -> Iterator[OpenTask]:
+        """The tasks that are open, of processes that live; `alive` are their pids, as text."""
+        return (task for key, task in self.tasks.items() if key.partition("-")[0] in alive)
+
+
+def _last_said(told: Sequence[Fact], path: str) -> str | None:
+    kind, _, name = path.rpartition(".")
+    text = None
+    for fact in told:
+        if fact.get("fact") == kind and name in fact:
+            text = fact[name]
+    return text
+
+
+def _end(told: Sequence[Fact]) -> int:
+    """When the last turn of these was over, in microseconds from the start of the forward."""
+    return max((micro(fact, "began_us") + micro(fact, "took_us") for fact in told if "began_us" in fact), default=0)
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else number(text)
