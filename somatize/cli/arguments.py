@@ -1,8 +1,11 @@
-"""What subcommands take: the PATH of a store, a RUN of it, and how the answer is to be written."""
+"""What subcommands take: the PATH of a store, a RUN of it, and how much is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,28 +14,99 @@ from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)\s*")
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_ONES = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
 
-class RunName(click.ParamType):
+
+class Reader(click.Command):
+    """A subcommand whose help ends with examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, as they are typed."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}somatize {example}\n")
+        super().format_epilog(ctx, formatter)
+
+
+class RunName(click.ParamType):  # type: ignore[type-arg]
     """The name of a run; completed from the store at PATH."""
 
     name = "run"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The runs of the store that was given before, the newest first."""
-        from .stores import reading
-
         place = ctx.params.get("path")
-        if place is None:
-            return []
-        try:
-            with reading(place) as store:
-                from somatize.record import runs
-
-                names = [row["run"] for row in runs(store)]
-        except Exception:
-            return []  # who completes a word is told nothing: the command will tell
         taken = ctx.params.get(param.name or "") or ()
+        names = [] if place is None else _names(place)
         return [CompletionItem(name) for name in reversed(names) if name.startswith(incomplete) and name not in taken]
+
+
+def _names(place: Path) -> list[str]:
+    from .stores import names_of, reading
+
+    try:
+        with reading(place) as store:
+            return names_of(store)
+    except Exception:
+        return []  # who completes a word is told nothing: the command will tell
+
+
+class Span(click.ParamType):  # type: ignore[type-arg]
+    """A span of time, such as ``30min`` or ``2d``; in seconds."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Its seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        found = _SPAN.fullmatch(value)
+        if found is None:
+            self.fail(f"{value!r} is no span of time; give one such as 45s, 30min, 2h, 7d or 3w", param, ctx)
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+class Instant(click.ParamType):  # type: ignore[type-arg]
+    """A moment: a span before now, or a date with or without a time, in the time of this machine."""
+
+    name = "when"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Its seconds since 1970."""
+        if isinstance(value, int | float):
+            return float(value)
+        found = _SPAN.fullmatch(value.removesuffix("ago"))
+        if found is not None:
+            return time.time() - float(found[1]) * _SECONDS[found[2]]
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            self.fail(f"{value!r} is no moment; give how long ago (30min, 2h, 7d) or 2026-01-31 14:00", param, ctx)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A size such as ``20GB`` or ``1.5GiB``; in bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Its bytes."""
+        from somatize.storage.limits import bytes_of
+
+        try:
+            return bytes_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SPAN, INSTANT, SIZE = Span(), Instant(), Size()
 
 
 def path_argument(function: F) -> F:
@@ -43,3 +117,19 @@ def path_argument(function: F) -> F:
 def run_argument(function: F) -> F:
     """[RUN]: which run; None where it was left out."""
     return click.argument("run", type=RunName(), required=False)(function)
+
+
+def last_option(what: str) -> Callable[[F], F]:
+    """``--last N``: only the last so many."""
+    return click.option("--last", type=click.IntRange(min=0), metavar="N", help=f"Only the last N {what}.")
+
+
+def since_option(function: F) -> F:
+    """``--since N``: only from that forward on."""
+    help_ = "Only from forward number N on."
+    return click.option("--since", type=click.IntRange(min=0), metavar="N", help=help_)(function)
+
+
+def all_option(function: F) -> F:
+    """``--all``: more than fits the terminal."""
+    return click.option("--all", "every", is_flag=True, help="All of them, also on a terminal.")(function)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from .refusals import ABSENT, CLOSED, CODES, INTERRUPTED, refusals  # noqa: F401
+from .refusals import CLOSED, CODES, INTERRUPTED, refusals
 
 
 class Entry:
@@ -26,7 +26,7 @@ class Entry:
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Reading": {
         "runs": Entry("runs", "The runs of a store."),
-        "forwards": Entry("forwards", "The forwards of a run: how each ended, and what it took."),
+        "forwards": Entry("runs", "The forwards of a run: how each ended, and what it took."),
         "curve": Entry("curve", "A number that was said, over the forwards of a run."),
         "facts": Entry("facts", "All that was told of one forward."),
         "nodes": Entry("nodes", "Where the time of a run went, by node."),
@@ -58,11 +58,11 @@ _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in sect
 class Commands(click.Group):
     """A group that imports a subcommand when it is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Every name, in the order of the sections."""
         return list(_ENTRIES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The subcommand of a name; imported here."""
         entry = _ENTRIES.get(cmd_name)
         if entry is None:
@@ -81,7 +81,7 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.{near}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The sections, without importing what they list."""
         for title, entries in SECTIONS.items():
             with formatter.section(title):

@@ -49,7 +49,12 @@ class Refused(click.ClickException):
 
     def __init__(self, message: str, code: int = REFUSED) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.code = code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        """What the process exits with."""
+        return self.code
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence."""

@@ -96,18 +96,26 @@ def _near(path: Path) -> str:
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
+def names_of(store: Store) -> list[str]:
+    """The names of the runs, in the order they were begun."""
+    from somatize.storage.view import look
+
+    return look(store.opened, lambda view: [info.name for _, info in view.runs()])
+
+
 def run_named(store: Store, run: str | None) -> str:
     """The run that is meant: the one of that name, or the only one. Raises `UnknownRun` and `WhichRun`."""
-    from somatize.record import runs
+    from somatize.storage.opening import find_run
+    from somatize.storage.view import look
 
-    known = [row["run"] for row in runs(store)]
-    if run is None:
-        if len(known) == 1:
-            return str(known[0])
-        raise WhichRun(_which(store.path, known))
-    if run not in known:
+    if run and look(store.opened, lambda view: find_run(view.reading, run)) is not None:
+        return run
+    known = names_of(store)
+    if run is not None:
         raise UnknownRun(f"there is no run {run!r} in {store.path}{_alike(run, known)}{_list_them(store.path, known)}")
-    return run
+    if len(known) == 1:
+        return known[0]
+    raise WhichRun(_which(store.path, known))
 
 
 def _which(path: Path, known: list[str]) -> str:

@@ -1,0 +1,129 @@
+"""How an answer is written: a table for people, JSON or CSV for programs.
+
+Both have the values as the readers give them. In JSON a number that is none (``nan``, ``inf``, ``-inf``) is that text,
+as it is in a fact; in CSV nothing stands for None, and a list or a mapping is written as JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from .refusals import say
+from .tables import Column, Row, print_table, shown
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_AROUND = 4
+"""Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the answer of this call is to be written."""
+
+    json: bool = False
+    csv: bool = False
+
+    @property
+    def is_table(self) -> bool:
+        """Whether people read it."""
+        return not (self.json or self.csv)
+
+    def room(self) -> int | None:
+        """How many rows fit the terminal; None where output is none, or is for a program."""
+        if not self.is_table or not sys.stdout.isatty():
+            return None
+        from somatize.ui.painting import console_for
+
+        return max(5, console_for(sys.stdout).height - _AROUND)
+
+    def rows(self, rows: Sequence[Row], columns: Sequence[Column], fields: Sequence[str], *, none: str = "") -> None:
+        """Write rows; `fields` heads a CSV that has none, and `none` is said in place of an empty table."""
+        if self.json:
+            _json_rows(rows)
+        elif self.csv:
+            _csv_rows(rows, fields)
+        elif rows:
+            print_table(rows, columns)
+        else:
+            say(none or "there is nothing to show")
+
+    def note(self, words: str) -> None:
+        """A line below a table, for who reads it on a terminal."""
+        if not self.is_table or not sys.stdout.isatty():
+            return
+        from somatize.ui.painting import Text, console_for
+
+        console = console_for(sys.stdout)
+        console.print(Text(shown(words, console.encoding), style="dim"))
+
+
+def answering(function: F) -> F:
+    """Give a command ``--json`` and ``--csv``, and hand it an `Answer`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Write JSON: values as the readers give them.")
+    @click.option("--csv", "as_csv", is_flag=True, help="Write CSV, with a line of heads.")
+    @wraps(function)
+    def answers(*arguments: Any, as_json: bool, as_csv: bool, **options: Any) -> Any:
+        if as_json and as_csv:
+            raise click.UsageError("--json and --csv: an answer is written in one way.")
+        return function(*arguments, answer=Answer(as_json, as_csv), **options)
+
+    return answers  # type: ignore[return-value]
+
+
+def write_json(value: object) -> None:
+    """Write one value as JSON."""
+    sys.stdout.write(_json(value) + "\n")
+
+
+def _json_rows(rows: Iterable[Row]) -> None:
+    """An array with a line for each row, so that a long one can be read as it comes."""
+    before = "[\n"
+    for row in rows:
+        sys.stdout.write(before + _json(row))
+        before = ",\n"
+    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def _json(value: object) -> str:
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    try:
+        return json.dumps(value, ensure_ascii=plain, allow_nan=False, default=str)
+    except ValueError:
+        return json.dumps(_told(value), ensure_ascii=plain, allow_nan=False, default=str)
+
+
+def _told(value: object) -> object:
+    """The same value, with the text of each number that JSON has none for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, Mapping):
+        return {key: _told(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(held) for held in value]
+    return value
+
+
+def _csv_rows(rows: Sequence[Row], fields: Sequence[str]) -> None:
+    heads = dict.fromkeys(fields if not rows else ())
+    for row in rows:
+        heads.update(dict.fromkeys(row))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(heads)
+    names = list(heads)
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(name)) for name in names])
+
+
+def _csv_cell(value: object) -> object:
+    return _json(value) if isinstance(value, list | tuple | Mapping) else value
