@@ -213,6 +213,7 @@ class _Look:
         if first:
             said = [one for one in said[:-_LAST_SAID] if _is_lasting(one[1])] + said[-_LAST_SAID:]
         made.told += [Told(None, part.when / 1e6, self._unpacked(schema.OWN, body)) for part, body in said]
+        made.told += [Told(None, task.when / 1e6, [task.fact]) for task in self.lines.open_tasks()]
 
 
 def _is_lasting(body: bytes) -> bool:

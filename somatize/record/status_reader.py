@@ -21,10 +21,12 @@ from .about import writers_of
 from .asked import Place, lines_of, opened_at
 
 _Said = tuple[int | None, Fact]
+LOG_FIELDS = ("level", "logger", "message", "task", "node", "host")
+"""The fields of a row of `logs`, after the forward."""
 
 
 def tasks(store: Place, run: str | None = None) -> list[dict[str, Any]]:
-    """A row per task that was said, in the order they were last said within each record.
+    """A row per task that was said, in the order they were last said within each record, those not over at the end.
 
     `state` is ``"finished"``, ``"failed"``, ``"open"``, or ``"lost"`` where its process died; `took_us` is until then.
     `why` is there for one that failed, and `mark` says if it was left open or broken off. Reads every fact of the run.
@@ -36,8 +38,7 @@ def tasks(store: Place, run: str | None = None) -> list[dict[str, Any]]:
 def logs(store: Place, run: str | None = None, level: int | str | None = None) -> list[dict[str, Any]]:
     """A row per log record that was said, from `level` on: a name or number of `logging`. Reads every fact."""
     lowest = _level(level)
-    fields = ("level", "logger", "message", "task", "node", "host")
-    rows = _rows(store, run, "log", lambda fact: {field: fact.get(field) for field in fields})
+    rows = _rows(store, run, "log", lambda fact: {field: fact.get(field) for field in LOG_FIELDS})
     return [row for row in rows if lowest is None or _number_of(row["level"]) >= lowest]
 
 
@@ -54,11 +55,12 @@ def throughput(store: Place, run: str | None = None, stream: str | None = None) 
 
 def _rows(store: Place, run: str | None, kind: str, row: Callable[[Fact], dict[str, Any]]) -> list[dict[str, Any]]:
     with opened_at(store) as opened:
-        said = look(opened, lambda view: list(_said(lines_of(view, run), kind)))
+        said = look(opened, lambda view: list(said_in(lines_of(view, run), kind)))
     return [{"forward": forward, **row(fact)} for forward, fact in said]
 
 
-def _said(lines: RunLines, kind: str) -> Iterator[_Said]:
+def said_in(lines: RunLines, kind: str) -> Iterator[_Said]:
+    """Every fact of a kind, each with its forward: those of the run itself first."""
     own = unpack(lines.bodies(schema.OWN) or [])
     yield from ((None, fact) for fact in own if fact.get("fact") == kind)
     for forward, told in lines.facts():
@@ -67,10 +69,12 @@ def _said(lines: RunLines, kind: str) -> Iterator[_Said]:
 
 def _tasks(lines: RunLines) -> list[dict[str, Any]]:
     latest: dict[object, _Said] = {}
-    for said in _said(lines, "task"):
+    for said in said_in(lines, "task"):
         key = said[1].get("id") or object()
         latest.pop(key, None)
         latest[key] = said
+    for told in lines.open_tasks():
+        latest[told.fact["id"]] = (None if told.forward == schema.OWN else told.forward), told.fact
     alive: set[str] | None = None
     rows = []
     for forward, fact in latest.values():

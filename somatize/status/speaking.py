@@ -30,8 +30,8 @@ WRITTEN_AFTER = 250_000_000
 
 _AT_MOST_EVERY = 1_000_000_000
 _SHARE = 20
-"""An open task is said anew no sooner than after a twentieth of its age: one that goes on for a week is said some
-hundreds of times, and how far it is is known to five percent."""
+"""An open task of which nothing is new is said no sooner than after a twentieth of its age, so that of one that is lost
+it is known about how long it went on."""
 
 
 class Speaking:
@@ -41,7 +41,8 @@ class Speaking:
         self._watchers = [watcher for watcher in watchers if callable(watcher)]
         self.level = level
         self._clock = clock
-        self._open: dict[Task, None] = {}
+        self._open: dict[Task, tuple[Any, ...] | None] = {}
+        """The open tasks, and of each what was said last."""
         self._saying = threading.local()
         self._prefix = f"{os.getpid()}-{secrets.token_hex(4)}"  # a reader asks whether that process lives
         self._count = 0
@@ -67,9 +68,15 @@ class Speaking:
         now = self._clock()
         for task in list(self._open):
             age = now - task._began
-            due = task._began + WRITTEN_AFTER if not task._said else task._said + max(_AT_MOST_EVERY, age // _SHARE)
+            due = task._began + WRITTEN_AFTER if not task._said else task._said + _AT_MOST_EVERY
+            if now < due:
+                continue
+            state = (task.name, task._done, task._total)
             where = task.where
-            if now >= due and task.state is OPEN and where is not None:
+            if self._open.get(task) == state and now < task._said + age // _SHARE:
+                continue
+            if task.state is OPEN and where is not None:
+                self._open[task] = state
                 task._said = now
                 where.copy().run(self._say, self._fact_of(task))
         return bool(self._open)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
-from . import schema
+from . import open_tasks, schema
 from .batch import BODY, FORWARD, STATE, TOOK_US, WHEN, Line
 from .columns import Chunk, pack_chunk, pack_integers, pack_texts, texts
 from .environment import BadValue, Writing
@@ -98,6 +98,7 @@ def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
         _store_block(txn, run, gathered.writer, Block.of(lines, gathered.fields), tally)
     if gathered.about:
         _about(txn, run, gathered)
+    open_tasks.store(txn, run, gathered.tasks)
     txn.put(key, schema.pack_run(key, tally.info()))
 
 

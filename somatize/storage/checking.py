@@ -50,7 +50,7 @@ def _records(reading: Reading) -> Iterator[str]:
     yield from _names(reading, runs)
     for run, info in runs.items():
         yield from _Run(reading, run, info).check()
-    for kind in (b"v", b"c", b"b", b"p", b"o", b"l", b"a"):
+    for kind in (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t"):
         for key, _ in _kind(reading, kind):
             if schema.run_of(key) not in runs:
                 yield f"the key {key!r} belongs to no run"
@@ -141,6 +141,11 @@ class _Run:
                     schema.unpack_map(key, sealed)
                 except BadValue:
                     yield f"{what} {schema.forward_of(key)} is damaged"
+        for key, sealed in self._of(b"t"):
+            try:
+                schema.unpack_map(key, sealed)
+            except BadValue:
+                yield f"the open task under {key!r} is damaged"
         self._forwards.update(schema.forward_of(key) for key, _ in self._of(b"o"))
         for key, sealed in self._of(b"p"):
             forward = schema.forward_of(key)

@@ -12,6 +12,7 @@ import msgpack
 from . import journal
 from .batch import FORWARD, Batch, Line
 from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
+from .open_tasks import MARK, OpenTasks
 from .schema import OPEN, OWN
 
 _NOTHING = b"\xc0"
@@ -99,6 +100,7 @@ class Gathered:
         self.about: dict[str, Any] = {}
         self.damaged: list[tuple[int, int]] = []
         self.read_to = 0
+        self.tasks = OpenTasks()
         self._position = generation << 40
 
     def take(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> Gathered:
@@ -117,6 +119,8 @@ class Gathered:
                 continue
             middle = begin + ENTRY_HEAD + summed
             body = buffer[middle:at]
+            if kind != RECORD and MARK in body:
+                body = self.tasks.take(forward, when, body)
             summary = buffer[begin + ENTRY_HEAD : middle] if summed else b""
             self.read_to = base + at
             row = rows.get(forward)

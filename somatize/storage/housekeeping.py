@@ -80,7 +80,7 @@ def _forget(txn: Writing, run: int) -> None:
     info: RunInfo = schema.unpack_run(key, txn.get(key) or b"")
     for mark in _keys(txn, schema.run_prefix(b"v", run)):
         txn.delete(schema.writer_key(schema.writer_of(mark)))
-    for kind in (b"v", b"c", b"b", b"p", b"o", b"l", b"a"):
+    for kind in (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t"):
         for held in _keys(txn, schema.run_prefix(kind, run)):
             txn.delete(held)
     txn.delete(schema.name_key(info.name))

@@ -14,6 +14,7 @@ from .columns import Chunk
 from .environment import BadValue
 from .journal import NO_TIME
 from .notices import warn
+from .open_tasks import Told, after, stored
 from .packing import unpack
 from .schema import LOST, OPEN, OWN
 from .view import View
@@ -244,6 +245,11 @@ class RunLines:
                 continue
             yield Part(writer, position, int.from_bytes(value[:8], "little"), value[8:])
         return None
+
+    def open_tasks(self) -> list[Told]:
+        """What was said last of each task that was open then, those said last at the end; it is among no facts."""
+        tails = [tail.gathered.tasks for tail in self.view.tails_of(self.run)]
+        return after(stored(self.view.reading, self.run), tails)
 
     def has_column(self, forward: int, path: str) -> bool:
         """Whether the texts of a line would hold a field if it was said."""

@@ -11,6 +11,7 @@
 ``o`` run, forward                        a forward still going when it was stored
 ``l`` run, forward                        the nodes a lost forward was in
 ``a`` run, writer                         what a writer says about the run
+``t`` run, digest of a task's id          the fact said last of a task that is open (`open_tasks`)
 ``i``                                     the number the next run gets; numbers are never used again
 ========================================  =====================================================
 

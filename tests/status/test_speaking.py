@@ -66,7 +66,7 @@ def test_an_open_task_is_said_after_a_quarter_second_and_seldom(clock: Any) -> N
     assert status._tick() is False
     assert moments[0] == pytest.approx(0.25, abs=0.06)
     assert all(after - before >= 1 for before, after in itertools.pairwise(moments))
-    assert len(moments) < 60  # of 100 seconds, and a week has some 200
+    assert len(moments) < 60  # of 100 seconds in which nothing came of it, and a week has some 200
     assert {fact["state"] for fact in told[:-1]} == {"open"}
     assert len({fact["id"] for fact in told}) == 1
     assert told[-1]["state"] == "finished"
@@ -74,6 +74,79 @@ def test_an_open_task_is_said_after_a_quarter_second_and_seldom(clock: Any) -> N
         pass
     assert "id" not in told[-1]
     status.close()
+
+
+def test_what_is_new_of_an_open_task_is_said_within_a_second(clock: Any) -> None:
+    told: list[Any] = []
+    status = Status(watching=told.append, clock=clock)
+    status._ticker.stop()
+    with status.task("long") as task:
+        clock.pass_(3600)
+        status._tick()
+        for _ in range(20):
+            clock.pass_(0.5)
+            task.advance()
+            status._tick()
+        assert [fact["done"] for fact in told] == ["0", *(str(number) for number in range(2, 21, 2))]
+        task.total = 30
+        clock.pass_(1)
+        status._tick()
+        assert told[-1]["total"] == "30"
+        told.clear()
+        clock.pass_(100)
+        status._tick()
+        assert told == []
+    status.close()
+
+
+def test_only_the_latest_of_an_open_task_is_kept(tmp_path: Path, clock: Any) -> None:
+    with Store(tmp_path / "s") as store, Recorder(store, run="r") as recorder:
+        status = Status(watching=[recorder], clock=clock)
+        status._ticker.stop()
+
+        def goes_on(task: Any, seconds: int = 30) -> None:
+            for number in range(seconds):
+                clock.pass_(1)
+                task.advance()
+                status._tick()
+                if number % 10 == 0:
+                    store.opened.flush()  # so that some of it is committed and some is not
+
+        def work(value: Any, ctx: Any) -> Any:
+            with ctx.status.task("in a node") as inner:
+                goes_on(inner)
+                assert [(row["forward"], row["name"], row["done"]) for row in tasks(store)] == [
+                    (None, "outer", 30),
+                    (0, "in a node", 30),
+                ]
+            return value
+
+        with status.task("outer") as outer:
+            goes_on(outer)
+            assert about(store)["facts"] == []
+            Graph.somatize(node(work).named("a")).forward(1, watching=[recorder, status])
+            (row,) = [row for row in tasks(store) if row["name"] == "outer"]
+            assert (row["state"], row["done"], row["took_us"] > 50_000_000) == ("open", 30, True)
+        for look in range(2):
+            assert [(fact["name"], fact["state"], fact["done"]) for fact in about(store)["facts"]] == [
+                ("outer", "finished", "30")
+            ]
+            assert [fact["fact"] for fact in facts(store, forward=0)] == ["task", "ran", "finished"]
+            assert [(row["name"], row["state"]) for row in tasks(store)] == [
+                ("outer", "finished"),
+                ("in a node", "finished"),
+            ]
+            assert store.check() == []
+            if not look:
+                store.opened.flush()
+        status.task("left")
+        clock.pass_(1)
+        status._tick()
+        recorder.close()
+        assert tasks(store)[-1]["state"] == "lost"  # its recorder is closed: nobody says any more what becomes of it
+        store.forget("r")
+        assert store.check() == []
+        status.close()
 
 
 def test_log_records_from_a_level_on() -> None:
