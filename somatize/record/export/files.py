@@ -1,0 +1,43 @@
+"""A file that is whole or not there: written beside its name, and moved there at the end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from somatize.errors import ExportError
+
+T = TypeVar("T")
+
+
+def whole(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
+    """What `write` answers, given a path beside `path` to write to; that file then takes the place of `path`.
+
+    If it raises, or is interrupted, what it wrote is removed and what was at `path` stays. The file is on the disk
+    before it has its name. Raises `ExportError` where there can be no such file.
+    """
+    place = checked(path)
+    beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        answer = write(beside)
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+    return answer
+
+
+def checked(path: str | os.PathLike[str]) -> Path:
+    """The path of a file that can be written. Raises `ExportError` for a directory, a pipe, or a place in none."""
+    place = Path(path)
+    if place.is_dir():
+        raise ExportError(f"{place} is a directory; give the name of a file in it")
+    if place.exists() and not place.is_file():
+        raise ExportError(f"{place} is no regular file, and could not be replaced by one that is whole")
+    if not place.parent.is_dir():
+        raise ExportError(f"{place} cannot be written: there is no directory {place.parent}")
+    return place

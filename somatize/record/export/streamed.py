@@ -1,0 +1,231 @@
+"""The rows of forwards, facts and logs, a block of the store at a time and in the order of their readers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from somatize.facts import KINDS, Fact
+from somatize.record.asked import first_of
+from somatize.record.rows import BEFORE, fields_of, row_of_line, rows_of_block
+from somatize.record.status_reader import LOG_FIELDS, said_in
+from somatize.storage import schema
+from somatize.storage.environment import BadValue
+from somatize.storage.lines import RunLines
+from somatize.storage.packing import unpack
+
+from .said import Kind, Survey
+from .table import BATCH, Row, Table, Wanted, columns_of, surveyed
+
+T = TypeVar("T")
+_first = itemgetter(0)
+
+
+def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | None) -> Table:
+    """A row per forward. `seen` is the highest number of an earlier look: what is missing up to it is lost."""
+    fields = fields_of(lines)
+    first = first_of(lines, last, since)
+
+    def rows() -> Iterator[Row]:
+        return _whole(_in_order(_blocks_of_rows(lines, fields, first), _open_rows(lines, fields, first)), first, seen)
+
+    wanted = [
+        Wanted("forward", Kind.WHOLE),
+        Wanted("state", Kind.NAME),
+        Wanted("nodes", Kind.WHOLE),
+        Wanted("took_us", Kind.WHOLE, "us"),
+        *(Wanted(name, said=True) for name in fields),
+        Wanted("when", Kind.INSTANT),
+    ]
+    return Table("forwards", lines.name, surveyed(wanted, rows()), rows)
+
+
+def _blocks_of_rows(lines: RunLines, fields: Sequence[str], first: int) -> Iterator[list[Row]]:
+    for block in lines.blocks(first):
+        found = rows_of_block(lines, block, fields)
+        if found is not None:
+            columns = (found.forwards, found.states, found.nodes, found.took_us, *found.texts, found.whens)
+            yield [row for row in zip(*columns, strict=True) if row[0] >= first]
+
+
+def _open_rows(lines: RunLines, fields: Sequence[str], first: int) -> Iterator[Row]:
+    for forward in sorted(lines.lines):
+        if forward >= first:
+            yield row_of_line(lines.lines[forward], fields)
+
+
+def _in_order(blocks: Iterable[list[Any]], others: Iterable[Any]) -> Iterator[Any]:
+    """What begins with the number of a forward, by that number.
+
+    Blocks come by their first number and overlap where several writers were at work; what can still be preceded by
+    another's is held back.
+    """
+    return merge(_ordered(blocks), others, key=_first)
+
+
+def _ordered(blocks: Iterable[list[Any]]) -> Iterator[Any]:
+    waiting: list[Any] = []
+    for some in blocks:
+        if waiting and some:
+            waiting.sort(key=_first)
+            ready = bisect_left(waiting, some[0][0], key=_first)
+            yield from waiting[:ready]
+            del waiting[:ready]
+        waiting += some
+    waiting.sort(key=_first)
+    yield from waiting
+
+
+def _whole(rows: Iterable[Row], first: int, seen: int) -> Iterator[Row]:
+    """Rows in order, with one for each number that was never written down.
+
+    As readers have it: a number missing below what an earlier look saw is lost, one above it ends the answer.
+    """
+    following = first
+    width = len(BEFORE) + 1
+    for row in rows:
+        width = len(row)
+        for forward in range(following, row[0]):
+            if forward > seen:
+                return
+            yield _lost(forward, width)
+        yield row
+        following = row[0] + 1
+    for forward in range(following, seen + 1):
+        yield _lost(forward, width)
+
+
+def _lost(forward: int, width: int) -> Row:
+    return (forward, schema.STATES[schema.LOST], 0, *[None] * (width - 3))
+
+
+_SHARED = ("node", "host", "device")
+_COUNTS = ("began_us", "took_us", "bytes", "items", "ran", "recalled", "failed")
+_UNITS = {"began_us": "us", "took_us": "us", "bytes": "bytes"}
+
+
+class _Shapes:
+    """Where the values of a fact stand in a row, by its kind and its keys."""
+
+    def __init__(self) -> None:
+        self.wanted = [
+            Wanted("forward", Kind.WHOLE),
+            Wanted("position", Kind.WHOLE),
+            Wanted("fact", Kind.NAME),
+            *(Wanted(name, Kind.NAME) for name in _SHARED),
+            *(Wanted(name, Kind.WHOLE, _UNITS.get(name, ""), said=True) for name in _COUNTS),
+            Wanted("why", Kind.TEXT),
+        ]
+        self._places = {one.name: place for place, one in enumerate(self.wanted)}
+        self._known: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+
+    def places(self, fact: Fact) -> list[int]:
+        """The places of a fact's values, in the order of its keys."""
+        shape = (fact.get("fact", ""), tuple(fact))
+        known = self._known.get(shape)
+        if known is None:
+            known = self._known[shape] = [self._place(shape[0], name) for name in fact]
+        return known
+
+    def _place(self, kind: str, name: str) -> int:
+        if name == "fact" or name in _SHARED or (kind in KINDS and name in (*_COUNTS, "why")):
+            return self._places[name]
+        path = f"{kind}.{name}"
+        if path not in self._places:
+            self._places[path] = len(self.wanted)
+            self.wanted.append(Wanted(path, _WORDS.get(path), said=True))
+        return self._places[path]
+
+
+_WORDS = {
+    **dict.fromkeys(("log.level", "log.logger", "task.state", "throughput.stream"), Kind.NAME),
+    **dict.fromkeys(("log.message", "log.task", "task.id", "task.name", "task.parent", "task.why"), Kind.TEXT),
+    **dict.fromkeys(("task.mark", "machine.id"), Kind.TEXT),
+}
+"""Fields that are words, even where all that was said looks like a number."""
+
+
+def facts_table(lines: RunLines, last: int | None, since: int | None) -> Table:
+    """A row per fact, those that the run was told outside of any forward first if the whole run is meant.
+
+    A column for each field that the engine tells, and for each other one, named as for a curve: ``loss.value``.
+    """
+    first = first_of(lines, last, since)
+    own = last is None and since is None
+    shapes = _Shapes()
+    columns = columns_of(shapes.wanted, _survey(shapes, _told(lines, first, own=own)))
+
+    def rows() -> Iterator[Row]:
+        blank: list[Any] = [None] * len(shapes.wanted)
+        for forward, told in _told(lines, first, own=own):
+            for position, fact in enumerate(told):
+                row = blank.copy()
+                row[0], row[1] = forward, position
+                for place, text in zip(shapes.places(fact), fact.values(), strict=True):
+                    row[place] = text
+                yield row
+
+    return Table("facts", lines.name, columns, rows)
+
+
+def _survey(shapes: _Shapes, forwards: Iterable[tuple[int | None, list[Fact]]]) -> dict[int, Survey]:
+    surveys: dict[int, Survey] = {}
+    waiting: dict[int, list[str]] = {}
+
+    def settle() -> None:
+        for place, texts in waiting.items():
+            if place not in surveys:
+                surveys[place] = Survey(shapes.wanted[place].kind)
+            surveys[place].add(texts)
+        waiting.clear()
+
+    facts = 0
+    for _, told in forwards:
+        for fact in told:
+            for place, text in zip(shapes.places(fact), fact.values(), strict=True):
+                if shapes.wanted[place].said:
+                    waiting.setdefault(place, []).append(text)
+        facts += len(told)
+        if facts >= BATCH:
+            settle()
+            facts = 0
+    settle()
+    return surveys
+
+
+def _told(lines: RunLines, first: int, *, own: bool) -> Iterator[tuple[int | None, list[Fact]]]:
+    """Each forward with its facts, by number; before them the run itself with its own."""
+    blocks = ([(n, told) for n, told in lines.block_facts(block) if n >= first] for block in lines.blocks(first))
+    forwards = _in_order(blocks, _open_facts(lines, first))
+    return chain([(None, _own(lines))], forwards) if own else forwards
+
+
+def _own(lines: RunLines) -> list[Fact]:
+    return list(unpack(lines.bodies(schema.OWN) or []))
+
+
+def _open_facts(lines: RunLines, first: int) -> Iterator[tuple[int, list[Fact]]]:
+    for forward in sorted(lines.lines):
+        if forward >= first:
+            try:
+                yield forward, list(unpack(lines.bodies(forward) or []))
+            except (BadValue, ValueError):
+                lines.skip(forward)
+
+
+def logs_table(lines: RunLines) -> Table:
+    """A row per log record."""
+
+    def rows() -> Iterator[Row]:
+        return ((forward, *map(fact.get, LOG_FIELDS)) for forward, fact in said_in(lines, "log"))
+
+    names = ("level", "logger", "node", "host")
+    wanted = [
+        Wanted("forward", Kind.WHOLE),
+        *(Wanted(name, Kind.NAME if name in names else Kind.TEXT) for name in LOG_FIELDS),
+    ]
+    return Table("logs", lines.name, columns_of(wanted, {}), rows)
