@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +31,16 @@ def to_pandas(
     ``datetime64[us, UTC]``, states, nodes and hosts categories. A column of said values is ``Int64``, ``Float64`` or
     ``boolean`` where that loses nothing, else ``string``; texts among numbers stand in a second column,
     ``loss.value (text)``. What is absent is missing, and ``nan`` that was said is a value; ``.astype(float)`` makes
-    both NaN. ``frame.attrs`` has the run, the units, and under ``left_out`` the list of what could not be read.
+    both NaN. ``frame.attrs`` has what the metadata of `to_arrow` has: ``somatize.run``, ``somatize.units`` and, as JSON,
+    the list of what could not be read, ``somatize.left_out``.
 
     Reads what the reader of that name does, forwards, facts and logs twice. Raises `ExtraMissing`, `ExportError`,
     `UnknownRun` and `WhichRun`.
     """
     pandas = _pandas()
     (frame, about), left_out = read(Asked(store, run, of, last, since), lambda table: _collected(pandas, table))
-    frame.attrs.update(about, left_out=list(left_out))
+    frame.attrs.update(about)
+    frame.attrs["somatize.left_out"] = json.dumps(left_out, ensure_ascii=False)
     return frame
 
 
@@ -49,14 +52,13 @@ def _pandas() -> Any:
     return pd
 
 
-def _collected(pd: Any, table: Table) -> tuple[Any, dict[str, Any]]:
+def _collected(pd: Any, table: Table) -> tuple[Any, dict[str, str]]:
     made = {column.name: _MAKERS.get(column.kind, Plain)(pd, column.kind) for column in table.columns}
     for batch in table.batches():
         for name, values in batch.items():
             made[name].add(values)
     frame = pd.DataFrame({name: maker.whole() for name, maker in made.items()})
-    about = {name.removeprefix("somatize."): text for name, text in table.about.items()}
-    return frame, {**about, "units": {column.name: column.unit for column in table.columns if column.unit}}
+    return frame, table.about
 
 
 class Plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -76,9 +77,15 @@ class Table:
 
     @property
     def about(self) -> dict[str, str]:
-        """What a file should say of the table: its run, what it is of, and the format of the store it comes from."""
+        """What a file should say of the table, as text: its run, what it is of, its units, the format of the store."""
         run = {} if self.run is None else {"somatize.run": self.run}
-        return {**run, "somatize.table": self.of, "somatize.store_format": str(FORMAT)}
+        units = {column.name: column.unit for column in self.columns if column.unit}
+        return {
+            **run,
+            "somatize.table": self.of,
+            "somatize.units": json.dumps(units),
+            "somatize.store_format": str(FORMAT),
+        }
 
 
 def surveyed(wanted: Sequence[Wanted], rows: Iterable[Row]) -> list[Column]:

@@ -129,7 +129,13 @@ def _runs(asked: Asked) -> Table:
 def _listed(asked: Asked, wanted: Sequence[Wanted], rows: Sequence[dict[str, Any]]) -> Table:
     """The table of rows that a reader gave."""
     made = [tuple(_value(one, row[one.name]) for one in wanted) for row in rows]
-    return Table(asked.of, asked.run, surveyed(wanted, made), lambda: iter(made))
+    run = None if asked.of == "runs" else _name_of(asked)
+    return Table(asked.of, run, surveyed(wanted, made), lambda: iter(made))
+
+
+def _name_of(asked: Asked) -> str:
+    with opened_at(asked.store) as opened:
+        return look(opened, lambda view: lines_of(view, asked.run).name)
 
 
 def _value(one: Wanted, value: Any) -> Any:
