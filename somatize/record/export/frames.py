@@ -31,7 +31,7 @@ def to_pandas(
     ``datetime64[us, UTC]``, states, nodes and hosts categories. A column of said values is ``Int64``, ``Float64`` or
     ``boolean`` where that loses nothing, else ``string``; texts among numbers stand in a second column,
     ``loss.value (text)``. What is absent is missing, and ``nan`` that was said is a value; ``.astype(float)`` makes
-    both NaN. ``frame.attrs`` has what the metadata of `to_arrow` has: ``somatize.run``, ``somatize.units`` and, as JSON,
+    both NaN. ``frame.attrs`` is what the metadata of `to_arrow` is: ``somatize.run``, ``somatize.units`` and, as JSON,
     the list of what could not be read, ``somatize.left_out``.
 
     Reads what the reader of that name does, forwards, facts and logs twice. Raises `ExtraMissing`, `ExportError`,
