@@ -1,0 +1,328 @@
+"""Spans of OpenTelemetry, made of facts: one per forward, in it one per slice and per node. Its only import.
+
+Names are the field's own where it has one (``error.type``, ``exception.*``, ``host.name``, ``code.function.name``,
+``thread.*``), else begin with ``somatize.``. What service this is, is said by the tracer provider's resource.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Mapping
+from time import time_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from somatize.errors import ExtraMissing
+from somatize.facts import Fact
+from somatize.record.byhand import ending
+from somatize.record.provenance import of_graph
+from somatize.record.turns import micro
+from somatize.storage.schema import STATES
+
+from .said import float_of, whole_of
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+FORWARD = "forward"
+"""What the span of a forward is called; that of a node has the node's id."""
+NODE, HOST, FUNCTION, ERROR = "somatize.node.id", "host.name", "code.function.name", "error.type"
+RUN, NUMBER, STATE = "somatize.run.name", "somatize.forward.number", "somatize.forward.state"
+_TRUTHS = {"True": True, "False": False}
+
+
+class OpenTelemetry:
+    """A watcher that makes spans while a graph runs: ``graph.forward(x, watching=OpenTelemetry())``.
+
+    A forward is a child of the span that is current where it starts, and is itself current until it ends; a node is
+    current while it runs here, so that what node code traces, and a forward within a node, stands below it. A slice
+    is a span of kind client, with the nodes its host ran below. A node that raised has the status of an error and an
+    ``exception`` event; so has a forward, where no node raised. What is recalled or kept, and what node code says, is
+    an event of that name, its numbers as numbers.
+
+    Spans go to `tracer_provider`, or to the one set for the process. It costs what the SDK takes for that many spans,
+    nothing much where a span is not sampled. Raises `ExtraMissing` without ``pip install 'somatize[otel]'``.
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracing = tracing_to(tracer_provider)
+        self._known: weakref.WeakKeyDictionary[Any, Mapping[str, str]] = weakref.WeakKeyDictionary()
+
+    def opens(self, graph: object) -> LiveSpans:
+        """The spans of a forward that starts now, in the context of the caller."""
+        return LiveSpans(self._tracing, self._functions(graph))
+
+    def _functions(self, graph: Any) -> Mapping[str, str]:
+        version = getattr(graph, "_program", None) or graph  # another one after each change of the graph
+        try:
+            found = self._known.get(version)
+            if found is None:
+                found = self._known[version] = functions_of([of_graph(graph)[1]])
+            return found
+        except (AttributeError, TypeError):  # opened by hand, with what is no graph
+            return {}
+
+
+class Tracing(NamedTuple):
+    """What is asked of the library, loaded, and the tracer that makes our spans."""
+
+    tracer: Tracer
+    trace: Any
+    context: Any
+
+
+def tracing_to(provider: TracerProvider | None) -> Tracing:
+    """A tracer of `provider`, or of the one set for the process. Raises `ExtraMissing`."""
+    try:
+        from opentelemetry import context, trace
+    except ImportError as error:
+        line = "pip install 'somatize[otel]'"
+        raise ExtraMissing(f"spans need opentelemetry, which is not installed: {line}") from error
+    from somatize import __version__
+
+    return Tracing(trace.get_tracer("somatize", __version__, provider), trace, context)
+
+
+def functions_of(graphs: list[dict[str, Any]]) -> dict[str, str]:
+    """Of each node the function it runs, or its class, where all these graphs say the same."""
+    found: dict[str, set[str]] = {}
+    for node in (node for graph in graphs for node in graph.get("nodes", ())):
+        found.setdefault(node["id"], set()).add(node["class"])
+    return {node: next(iter(names)) for node, names in found.items() if len(names) == 1}
+
+
+class ForwardSpans:
+    """The spans of one forward; `began` is its start, in nanoseconds since 1970, from which facts count.
+
+    Nodes at a host are told by the clock of their slice: they are made when it came back, in the middle of the trip.
+    """
+
+    def __init__(
+        self,
+        tracing: Tracing,
+        functions: Mapping[str, str],
+        began: int,
+        attributes: Mapping[str, Any],
+        around: Context | None = None,
+    ) -> None:
+        self._tracing = tracing
+        self._functions = functions
+        self.began = began
+        self.span = self._start(FORWARD, around, began, attributes)
+        self.within: Context = tracing.trace.set_span_in_context(self.span, around)
+        self._entered: dict[str, tuple[Span, int]] = {}
+        self._said: dict[str, list[tuple[int | None, Fact]]] = {}
+        self._items: dict[str, Fact] = {}
+        self._away: dict[str, list[Fact]] = {}
+        self._raised: list[str] = []
+        self.last: Fact = {}
+
+    # -- told
+
+    def tell(self, fact: Fact) -> None:
+        """Take one fact."""
+        kind, node = fact["fact"], fact.get("node")
+        if kind in ("ran", "failed"):
+            self._turn(fact)
+        elif kind == "left":
+            self._trip(fact)
+        elif kind in ("finished", "broke"):
+            self.last = fact
+        elif kind == "items":
+            self._items[fact["node"]] = fact
+        elif kind in ("recalled", "kept") or node is None:
+            self._event(self.span, fact, self.now())
+        elif node in self._entered:
+            self._event(self._entered[node][0], fact, self.now())
+        else:
+            self._said.setdefault(node, []).append((self.when_said(), fact))
+
+    def now(self) -> int:
+        """When something happens that is told now."""
+        return time_ns()
+
+    def when_said(self) -> int | None:
+        """When a node says something now; None stands for the end of its turn."""
+        return time_ns()
+
+    def _turn(self, fact: Fact) -> None:
+        node, host = fact["node"], fact.get("host")
+        if host is not None:
+            self._away.setdefault(host, []).append(fact)
+            return
+        entered = self._entered.pop(node, None)
+        if entered is None:
+            start = self.began + 1000 * micro(fact, "began_us")
+            self._node(fact, self.within, start)
+        else:
+            self._end_node(entered[0], fact, entered[1] + 1000 * micro(fact, "took_us"))
+
+    def _trip(self, fact: Fact) -> None:
+        start, took = self.began + 1000 * micro(fact, "began_us"), micro(fact, "took_us")
+        host = fact["host"]
+        kind = self._tracing.trace.SpanKind.CLIENT
+        span = self._start(f"slice {host}", self.within, start, {HOST: host}, kind)
+        inside = self._tracing.trace.set_span_in_context(span, self.within)
+        for turn, offset in _placed(self._away.pop(host, []), fact):
+            self._node(turn, inside, start + 1000 * offset)
+        span.end(start + 1000 * took)
+        self.told_until(start + 1000 * took)
+
+    def _node(self, fact: Fact, within: Context, start: int) -> None:
+        span = self._start(fact["node"], within, start, self._of_node(fact["node"], fact.get("host")))
+        self._end_node(span, fact, start + 1000 * micro(fact, "took_us"))
+
+    def enter(self, node: str, start: int) -> Span:
+        """A node begins, which will be told when it ended."""
+        span = self._start(node, self.within, start, self._of_node(node, None))
+        self._entered[node] = span, start
+        return span
+
+    def _of_node(self, node: str, host: str | None) -> dict[str, str]:
+        attributes = {NODE: node}
+        if node in self._functions:
+            attributes[FUNCTION] = self._functions[node]
+        if host is not None:
+            attributes[HOST] = host
+        return attributes
+
+    def _end_node(self, span: Span, fact: Fact, end: int) -> None:
+        node = fact["node"]
+        if "device" in fact:
+            span.set_attribute("somatize.node.device", fact["device"])
+        items = self._items.pop(node, None)
+        if items is not None:
+            span.set_attributes(_counts(items))
+        for when, said in self._said.pop(node, ()):
+            self._event(span, said, end if when is None else when)
+        if fact["fact"] == "failed":
+            self._raised.append(fact["why"])
+            self._fail(span, fact["why"], end)
+        span.end(end)
+        self.told_until(end)
+
+    def told_until(self, end: int) -> None:
+        """Something ended then."""
+
+    # -- the end
+
+    def close(self, state: str | None, end: int) -> None:
+        """End every span that is open; `state` is how the forward ended, None where that was not told."""
+        for turn in [turn for turns in self._away.values() for turn in turns]:
+            self._node(turn, self.within, self.began + 1000 * micro(turn, "began_us"))
+        for span, _ in self._entered.values():  # left behind by an interrupt
+            span.end(end)
+        for when, said in [one for several in self._said.values() for one in several]:
+            self._event(self.span, said, end if when is None else when)
+        for items in self._items.values():
+            self._event(self.span, items, end)
+        if state is not None:
+            self.span.set_attribute(STATE, state)
+        why = self.last.get("why")
+        if why is not None:
+            self._fail(self.span, why, end, told=any(raised.startswith(why) for raised in self._raised))
+        elif state == "lost":
+            self.span.set_attribute(ERROR, state)
+            self.span.set_status(self._error("lost: its process ended before it did"))
+        self.span.end(end)
+
+    def _fail(self, span: Span, why: str, when: int, *, told: bool = False) -> None:
+        """The status of an error, and once per exception its event."""
+        name, _, message = why.partition(": ")
+        span.set_attribute(ERROR, name)
+        span.set_status(self._error(why))
+        if not told:
+            event = {"exception.type": name, "exception.message": message, **_stack(name)}
+            span.add_event("exception", event, when)
+
+    def _error(self, why: str) -> Any:
+        trace = self._tracing.trace
+        return trace.Status(trace.StatusCode.ERROR, why)
+
+    # -- spans and events
+
+    def _start(
+        self, name: str, within: Context | None, start: int, attributes: Mapping[str, Any], kind: Any = None
+    ) -> Span:
+        kind = kind if kind is not None else self._tracing.trace.SpanKind.INTERNAL
+        return self._tracing.tracer.start_span(name, within, kind, attributes, start_time=start)
+
+    def _event(self, span: Span, fact: Fact, when: int) -> None:
+        items = self._items.pop(fact.get("node", ""), None) if fact["fact"] == "recalled" else None
+        span.add_event(fact["fact"], {**event_of(fact), **(_counts(items) if items is not None else {})}, when)
+
+
+class LiveSpans(ForwardSpans):
+    """The spans of a forward that runs: its sink."""
+
+    forgets = True
+
+    def __init__(self, tracing: Tracing, functions: Mapping[str, str]) -> None:
+        thread = threading.current_thread()
+        attributes = {"thread.id": thread.ident or 0, "thread.name": thread.name}
+        super().__init__(tracing, functions, time_ns(), attributes)
+        self._recording = self.span.is_recording()
+        self._before = tracing.context.attach(self.within)
+
+    def entering(self, node: str, host: str | None = None) -> None:
+        """A node begins: what it traces stands below it, also in the branch that gets a copy of this context."""
+        if host is None and self._recording:
+            span = self.enter(node, time_ns())
+            self._tracing.context.attach(self._tracing.trace.set_span_in_context(span, self.within))
+
+    def tell(self, fact: Fact) -> None:
+        """Take one fact; those of nodes that ran here come in the thread that entered them."""
+        if not self._recording:
+            return
+        super().tell(fact)
+        if "host" not in fact and fact["fact"] in ("ran", "failed"):
+            self._tracing.context.attach(self.within)
+
+    def closed(self) -> None:
+        """All was told: the spans end, and what was the current one before is so again."""
+        self._tracing.context.detach(self._before)
+        if not self.last:  # refused before it began, or this watcher raised
+            self.close(None, time_ns())
+            return
+        state, took_us, _ = ending(self.last)
+        self.close(STATES[state], self.began + 1000 * took_us)
+
+
+def event_of(fact: Fact) -> dict[str, Any]:
+    """The attributes of the event that says a fact; a text that is a number is one, if it reads back the same."""
+    kind = fact["fact"]
+    own = {"fact": None, "node": NODE, "host": HOST}
+    named = {own.get(field, f"somatize.{kind}.{field}"): (field, text) for field, text in fact.items()}
+    return {name: text if field in own else _value(text) for name, (field, text) in named.items() if name is not None}
+
+
+def _value(text: str) -> Any:
+    for found in (whole_of(text), float_of(text), _TRUTHS.get(text)):
+        if found is not None:
+            return found
+    return text
+
+
+def _placed(turns: list[Fact], trip: Fact) -> list[tuple[Fact, int]]:
+    """The turns that a round trip held, and how many microseconds after its start each began."""
+    began, took = micro(trip, "began_us"), micro(trip, "took_us")
+    if [micro(turn, "began_us") for turn in turns] == [began]:  # items that were sent out: told by the clock here
+        return [(turns[0], 0)]
+    slack = took - max((micro(turn, "began_us") + micro(turn, "took_us") for turn in turns), default=took)
+    return [(turn, micro(turn, "began_us") + max(0, slack) // 2) for turn in turns]
+
+
+def _counts(items: Fact) -> dict[str, int]:
+    counted = {"count": "items", "ran": "ran", "recalled": "recalled", "failed": "failed"}
+    return {f"somatize.items.{name}": micro(items, field) for name, field in counted.items()}
+
+
+def _stack(name: str) -> dict[str, str]:
+    """The traceback of the exception that is told now, where it is at hand."""
+    current = sys.exc_info()[1]
+    if current is None or type(current).__name__ != name:
+        return {}
+    return {"exception.stacktrace": "".join(traceback.format_exception(current))}
