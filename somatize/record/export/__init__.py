@@ -3,7 +3,7 @@
 Tables of a run's forwards, facts, nodes, logs, tasks and throughput: `to_csv` needs nothing, `to_pandas` the extra
 `pandas`, `to_arrow` and `to_parquet` the extra `arrow`. `to_trace` makes a trace that Perfetto and Chrome open, and
 needs nothing. `OpenTelemetry` is a watcher that makes spans while a graph runs, `to_opentelemetry` makes them of a run
-afterwards (extra `opentelemetry`); `to_tensorboard` and `from_tensorboard` (extra `tensorboard`) and `to_mlflow`
+afterwards (extra `otel`); `to_tensorboard` and `from_tensorboard` (extra `tensorboard`) and `to_mlflow`
 (extra `mlflow`) write and read what these tools keep.
 
 Each that writes takes ``(store, run, path, ...)``, where a run of None is the only one there is, and answers with an
@@ -31,11 +31,11 @@ __all__ = [
 
 _HOMES = {
     "OpenTelemetry": "spans",
-    "from_tensorboard": "scalars",
+    "from_tensorboard": "imported",
     "to_arrow": "columnar",
     "to_csv": "separated",
     "to_mlflow": "tracking",
-    "to_opentelemetry": "spans",
+    "to_opentelemetry": "retold",
     "to_pandas": "frames",
     "to_parquet": "columnar",
     "to_tensorboard": "scalars",
