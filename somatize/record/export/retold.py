@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from somatize.errors import ExportError
@@ -16,8 +16,7 @@ from .spans import NUMBER, RUN, ForwardSpans, Tracing, functions_of, tracing_to
 from .stored import Forward, forwards_of, name_of
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span, TracerProvider
+    from .spans import Context, Span, TracerProvider
 
 _FLUSH = 256
 """Spans after which they are sent: an SDK that sends in batches throws away what it is given faster."""
@@ -65,39 +64,46 @@ class _Out:
         self.tracing = tracing
         self.forwards = self.spans = self.events = 0
         self.losses = Losses()
-        self._fresh: list[Span] = []
-        self._send = getattr(provider or tracing.trace.get_tracer_provider(), "force_flush", None)
-        if self._send is None:
-            raise ExportError("no tracer provider is set that sends spans; give one: to_opentelemetry(store, run, provider)")
+        self._made: list[Span] = []
+        self._unsent = 0
+        send = getattr(provider or tracing.trace.get_tracer_provider(), "force_flush", None)
+        if send is None:
+            raise ExportError("no tracer provider is set that sends spans: to_opentelemetry(store, run, provider)")
+        self._send: Callable[[], object] = send
 
     def tell(self, forward: Forward, functions: Mapping[str, str], attributes: Mapping[str, Any]) -> None:
         """Make the spans of one forward."""
         spans = _StoredSpans(self, forward, functions, attributes)
         for fact in forward.facts:
             spans.tell(fact)
-        spans.close(forward.state, 1000 * forward.when_us)
+        spans.close(forward.state, 1000 * (forward.when_us or 0))
         self.forwards += 1
+        self._count()
 
     def made(self, span: Span) -> None:
         """A span was begun."""
-        self.spans += 1
-        self._fresh.append(span)
-        if len(self._fresh) >= _FLUSH:
+        self._made.append(span)
+        self._unsent += 1
+        if self._unsent >= _FLUSH:
             self.flush()
 
     def flush(self) -> None:
-        """Send what was made, and count what the SDK kept of it."""
+        """Send what has ended."""
+        self._unsent = 0
+        if self._send() is False:
+            self.losses.add("flush", "not finished by the tracer provider; spans made before it may not be sent")
+
+    def _count(self) -> None:
         # Asked of the spans and not of their types, which are those of whichever SDK there is.
-        for span in self._fresh:
-            if not span.get_span_context().trace_flags.sampled:
+        for span in self._made:
+            if span.get_span_context().trace_flags.sampled:
+                self.spans += 1
+            else:
                 self.losses.add("span", "not sampled")
-                self.spans -= 1
             self.events += len(getattr(span, "events", ()))
             self.losses.add("event", "beyond the tracer provider's limit of a span", getattr(span, "dropped_events", 0))
             self.losses.add("attribute", "beyond the tracer provider's limit", getattr(span, "dropped_attributes", 0))
-        self._fresh.clear()
-        if self._send is not None and self._send() is False:
-            self.losses.add("flush", "not finished by the tracer provider; spans made before it may not be sent")
+        self._made.clear()
 
 
 class _StoredSpans(ForwardSpans):

@@ -12,7 +12,7 @@ import traceback
 import weakref
 from collections.abc import Mapping
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from somatize.errors import ExtraMissing
 from somatize.facts import Fact
@@ -24,8 +24,13 @@ from somatize.storage.schema import STATES
 from .said import float_of, whole_of
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span, Tracer, TracerProvider
+    from opentelemetry import context as contexts
+    from opentelemetry import trace as tracing
+
+    Context: TypeAlias = contexts.Context
+    Span: TypeAlias = tracing.Span
+    Tracer: TypeAlias = tracing.Tracer
+    TracerProvider: TypeAlias = tracing.TracerProvider
 
 FORWARD = "forward"
 """What the span of a forward is called; that of a node has the node's id."""
