@@ -181,7 +181,7 @@ class Graph:
         return drawing.figure(self._declaration, theme, foreseen)
 
     def mermaid(self) -> str:
-        """The graph as Mermaid text, which GitHub draws between ```` ```mermaid ```` and ```` ``` ````."""
+        """The graph as Mermaid text, which GitHub draws where it is fenced as ``mermaid``."""
         from . import drawing
 
         return drawing.mermaid(self._declaration)
