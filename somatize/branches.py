@@ -99,9 +99,10 @@ class Walk:
             return Agenda(self.program.plan, self.slots, hits)
         if self.trips is not None:
             return self.trips.agenda(self.slots)
-        if self.program.agenda is None:
-            self.program.agenda = Agenda(self.program.plan, [])
-        return self.program.agenda.copied(self.slots)
+        of_all: Agenda | None = self.program.agenda
+        if of_all is None:
+            of_all = self.program.agenda = Agenda(self.program.plan, [])
+        return of_all.copied(self.slots)
 
     def _recall_all(self) -> None:
         """What is kept comes first, as only then is it certain what has to run, and so what goes where."""

@@ -125,10 +125,7 @@ class Naming:
 
         Raises `Unnameable`, which does not say the node's id, as that is not known here.
         """
-        key = id(thing), id(marks)  # of objects that are held on to, so that the ids stay theirs
-        known = self._known.get(key)
-        if known is None or not self._holds(known):
-            known = self._known[key] = self._found(thing, marks)
+        known = self._looked_up(thing, marks)
         state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
         if isinstance(before, Name):
             feeds = {"input": before.digest}
@@ -138,6 +135,17 @@ class Naming:
         words: list[Any] = list(feeds.values()) if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
         digest = worded("node", known.digest, state, words).hex()
         return Name(digest, known.parts, state, feeds)
+
+    def own(self, thing: Any, marks: Marks) -> bytes:
+        """What a node is by itself, whatever its state and whatever feeds it. Raises `Unnameable`."""
+        return self._looked_up(thing, marks).digest
+
+    def _looked_up(self, thing: Any, marks: Marks) -> _Known:
+        key = id(thing), id(marks)  # of objects that are held on to, so that the ids stay theirs
+        known = self._known.get(key)
+        if known is None or not self._holds(known):
+            known = self._known[key] = self._found(thing, marks)
+        return known
 
     def _holds(self, known: _Known) -> bool:
         shared = self._held.get(id(known.shared))

@@ -33,7 +33,7 @@ _TO_STOP = 0.4
 """Seconds an interrupted worker has to say that it stopped."""
 
 _TO_END = 2.0
-_LEVELS = ("", "somatize")
+_LEVELS = (("", logging.getLogger()), ("somatize", logging.getLogger("somatize")))
 """The loggers whose levels hold at a worker as they do here."""
 
 _COMPARED = ("numpy", "torch")
@@ -53,6 +53,8 @@ class _Live:
         self.shipping = shipping
         self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
         self.trips = 0
+        self.levels: dict[str, int] = {}
+        """Of the loggers, as it was told."""
         self.heard = False
         """Whether it said anything since the last trip was sent."""
 
@@ -71,9 +73,8 @@ class Connection:
 
     def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         """Take a trip there and back, again where the worker died and every node of it may run again."""
-        left = self._retries(trip)
         with self._turn:
-            self._carried, self._abandoned = trip.forward, False
+            self._carried, self._abandoned, left = trip.forward, False, -1
             try:
                 while True:
                     try:
@@ -81,6 +82,7 @@ class Connection:
                     except _NeverBegan:
                         continue
                     except (WorkerDied, HostTimeout):
+                        left = self._retries(trip) if left < 0 else left
                         if not left or self._abandoned or self._closed:
                             raise
                         left -= 1
@@ -159,7 +161,10 @@ class Connection:
         live.process.forget_at()
         live.trips += 1
         live.heard = False
-        load.fields.update(trip=live.trips, levels=[logging.getLogger(name).level for name in _LEVELS])
+        load.fields["trip"] = live.trips
+        levels = {name: logger.level for name, logger in _LEVELS}
+        if levels != live.levels:
+            load.fields["levels"] = live.levels = levels
         try:
             live.wire.send("slice", load.fields, load.buffers, until)
             live.shipping.sent(load)
@@ -184,24 +189,23 @@ class Connection:
                 hear(said)
             if message.kind == "landed" and message.fields["trip"] == live.trips:
                 live.process.heard.drain()
-                if message.fields["error"] is not None and message.fields["step"] < 0:
-                    live.shipping.unsent(load)
-                return self._read(trip, message)
+                if "error" in message.fields:
+                    if message.fields["step"] < 0:
+                        live.shipping.unsent(load)
+                    return self._failed(trip, message)
+                values = payload.unpack(message.buffers, self.worker.mode)
+                if trip.items:
+                    return Landed({}, done=values)
+                return Landed(dict(zip(trip.slice.returns, values, strict=True)))
 
-    def _read(self, trip: Trip, message: Message) -> Landed:
+    def _failed(self, trip: Trip, message: Message) -> Landed:
         said, mode = message.fields, self.worker.mode
-        numbers, place, failed = said["numbers"], said["place"], said["failed"]
-        values = (
-            payload.unpack(message.buffers[said["error_buffers"] :], mode)
-            if said["error_buffers"] < len(message.buffers)
-            else []
-        )
+        of_error, of_values = message.buffers[: said["error_buffers"]], message.buffers[said["error_buffers"] :]
+        values = payload.unpack(of_values, mode) if of_values else []
+        error = payload.unpack_error(said["error"], of_error, mode, self.host)
+        found = {} if trip.items else dict(zip(said["numbers"], values, strict=True))
         done = values if trip.items else None
-        if said["error"] is None:
-            return Landed({} if trip.items else dict(zip(numbers, values, strict=True)), done=done)
-        error = payload.unpack_error(said["error"], message.buffers[: said["error_buffers"]], mode, self.host)
-        found = {} if trip.items else dict(zip(numbers, values, strict=True))
-        return Landed(found, error, said["step"], said["told"], place, done, failed)
+        return Landed(found, error, said["step"], said["told"], said["place"], done, said["failed"])
 
     def _stop(self, live: _Live) -> None:
         """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""

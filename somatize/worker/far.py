@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from somatize import synchronising, watching
 from somatize.branches import Walk
 from somatize.calling import Calls, Outcome
+from somatize.elsewhere import SHOWN
 from somatize.ending import failed
 from somatize.implementation import Implementation
 from somatize.pieces import Mapped, Marks
@@ -91,7 +92,7 @@ def run(
     relay: Relay,
     at: Callable[[int, str], None],
     *,
-    watched: bool,
+    watched: int,
     enters: bool,
 ) -> Ended:
     """Run a slice; whatever its nodes raise is in the answer. `values` are by the number at home."""
@@ -113,16 +114,17 @@ def run(
         error = raised
     finally:
         forward.over = True
+        relay.over()
         if watched:
             program.running.remove(forward)
         HERE.reset(here)
     done = {far.homes[leaf]: walk.slots[leaf] for leaf in program.plan.leaves if walk.agenda.is_done(leaf)}
     step, place = walk.fault
-    return Ended(done, error, far.homes[step] if step >= 0 else -1, told=watched and step >= 0, place=place)
+    return Ended(done, error, far.homes[step] if step >= 0 else -1, told=bool(watched) and step >= 0, place=place)
 
 
 def run_items(
-    far: FarProgram, items: list[Any], relay: Relay, at: Callable[[int, str], None], *, watched: bool
+    far: FarProgram, items: list[Any], relay: Relay, at: Callable[[int, str], None], *, watched: int
 ) -> Ended:
     """Run the one mapped node of a slice over some items; only what it says itself is told."""
     from somatize.mapped import Through
@@ -144,6 +146,7 @@ def run_items(
         return Ended({}, error, far.homes[-1], told=True, done=done, failed=max(1, through.failed))
     finally:
         forward.step, forward.over = -1, True
+        relay.over()
         HERE.reset(here)
 
 
@@ -155,9 +158,10 @@ def _calls(program: Program, forward: Forward) -> Calls:
     return Works(program, forward, None)
 
 
-def _forward(program: Program, relay: Relay, *, watched: bool) -> Forward:
+def _forward(program: Program, relay: Relay, *, watched: int) -> Forward:
     forward = Forward()
     forward.key, forward.gate = program.key, None
+    relay.shows = watched == SHOWN
     if watched:
         watching.watch(forward, relay, None)
     return forward
@@ -167,7 +171,7 @@ def _saying(
     at: Callable[[int, str], None], relay: Relay, homes: list[int], *, enters: bool
 ) -> Callable[[int, str], None]:
     def say(number: int, node: str) -> None:
-        relay.node = node
+        relay.runs(node)
         at(homes[number], node)
         if enters:
             relay.add(["enter", node])

@@ -23,6 +23,7 @@ from typing import Any
 from somatize.errors import BadWorker
 
 _PIPE = 1 << 20
+_NOTHING = bytes(4)
 _LAST_LINES = 12
 _LONGEST_LINE = 1 << 16
 
@@ -175,16 +176,16 @@ class Heard:
 
     def drain(self, within: float = 0.1) -> None:
         """Wait until what was written so far is shown."""
-        until = time.monotonic() + within
-        while self._thread.is_alive() and self._waiting() and time.monotonic() < until:
-            time.sleep(0.0005)
+        if self._waiting():
+            until = time.monotonic() + within
+            while self._thread.is_alive() and self._waiting() and time.monotonic() < until:
+                time.sleep(0.0005)
         with self._busy:
             return
 
     def _waiting(self) -> bool:
         try:
-            (waiting,) = struct.unpack("i", fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
-            return bool(waiting)
+            return fcntl.ioctl(self._reading, termios.FIONREAD, _NOTHING) != _NOTHING
         except OSError:
             return False
 

@@ -114,7 +114,7 @@ class Actor:
     def __init__(self) -> None:
         self._machine = Machine(ray.get_runtime_context().get_actor_id())
         self._things: dict[int, Any] = {}
-        self._programs: dict[Any, FarProgram] = {}
+        self._programs: dict[int, tuple[FarProgram, list[int]]] = {}
         self._held: dict[int, dict[int, Any]] = {}
         self._out: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._relay = Relay(lambda said: self._out.put(["said", said]))
@@ -130,6 +130,10 @@ class Actor:
 
     def go(self, asked: dict[str, Any], things: dict[int, Any], given: Any, *values: Any) -> Iterator[list[Any]]:
         """Run a slice: gives what is said on the way in lists, and last what came of it."""
+        for key in asked.get("drops", ()):
+            self._things.pop(key, None)
+        for number in asked.get("forgets", ()):
+            self._programs.pop(number, None)
         self._things.update(things)
         if any(key not in self._things for key in asked["keys"]):
             yield ["lacks"]
@@ -165,10 +169,10 @@ class Actor:
             self._out.put(["landed", said_last, back, wrong, *rest])
 
     def _ended(self, asked: dict[str, Any], given: Any, values: tuple[Any, ...]) -> Ended:
-        shape = asked["program"], tuple(asked["keys"])
-        if shape not in self._programs:
-            self._programs[shape] = FarProgram(asked["spec"], [self._things[key] for key in asked["keys"]])
-        far = self._programs[shape]
+        far, keys = self._programs.get(asked["slice"], (None, None))
+        if far is None or keys != asked["keys"]:
+            far = FarProgram(asked["spec"], [self._things[key] for key in asked["keys"]])
+            self._programs[asked["slice"]] = far, asked["keys"]
         if asked["items"]:
             return run_items(far, given, self._relay, _nowhere, watched=asked["watched"])
         held, rest, taken = self._held.get(asked["forward"], {}), list(values)[::-1], {}

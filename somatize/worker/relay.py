@@ -8,9 +8,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from somatize.facts import Fact
+
+if TYPE_CHECKING:
+    from somatize.status import Status
+
+    from .showing import Showing
 
 WITHIN = 0.02
 """Seconds for which what is said may wait for more."""
@@ -31,6 +36,9 @@ class Relay:
         """Whether a trip is here, so that somebody hears."""
         self.node = ""
         """The node that runs now."""
+        self.shows = False
+        """Whether a status over there shows the tasks of node code."""
+        self._showing: Showing | None = None
         self._flusher: threading.Thread | None = None
 
     def opens(self, graph: Any) -> Relay:  # noqa: ARG002  as every opener
@@ -39,7 +47,35 @@ class Relay:
 
     def tell(self, fact: Fact) -> None:
         """A fact of this slice; the last one of a forward is for the other side to tell."""
+        if self._showing is not None:
+            self._showing.tell(fact)
         self.add(["fact", fact])
+
+    @property
+    def status(self) -> Status | None:
+        """What `ctx.status` gives node code, made when it is first asked for; None where nobody would see it."""
+        if not self.shows:
+            return None
+        if self._showing is None:
+            from .showing import Showing
+
+            self._showing = Showing(self)
+        return self._showing.status
+
+    def runs(self, node: str) -> None:
+        """A node is about to run."""
+        self.node = node
+        if self._showing is not None:
+            self._showing.entering(node)
+
+    def over(self) -> None:
+        """The slice has run: tasks that are still open end."""
+        if self._showing is not None:
+            self._showing.over()
+
+    def task_here(self) -> str | None:
+        """What the task that is open here is known by over there, if there is one beside the node."""
+        return self._showing.here() if self._showing is not None else None
 
     def progress(self, node: str, done: int, total: int | None) -> None:
         """How far a node is; of several in a row the last one counts."""
@@ -99,7 +135,8 @@ class Records(logging.Handler):
                 logging.lastResort.handle(record)
             return
         try:
-            self._relay.add(["log", self._relay.node, _attributes(record)])
+            attributes = _attributes(record) | {"task": self._relay.task_here()}
+            self._relay.add(["log", self._relay.node, attributes])
         except Exception:
             self.handleError(record)
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from somatize.errors import NotSendable
 
@@ -21,9 +21,6 @@ from .relay import Relay, listen
 from .segments import Probe, Segments, sees
 from .wire import PROTOCOL, Message, Pieces, Wire
 from .wire import Ended as Gone
-
-_PROGRAMS = 256
-"""Slices that stay bound; beyond that the oldest are bound again when they come."""
 
 
 def about() -> dict[str, Any]:
@@ -48,6 +45,16 @@ def libraries(names: list[str]) -> dict[str, str]:
     return found
 
 
+class Declared(NamedTuple):
+    """A slice as it was declared, bound to the nodes it was declared with."""
+
+    far: FarProgram
+    takes: list[tuple[int, bool]]
+    returns: list[int]
+    holds: list[int]
+    items: bool
+
+
 class Server:
     """A worker's whole state: what it runs, what it holds, and whether it is at work."""
 
@@ -57,8 +64,7 @@ class Server:
         self._at = at
         self._mode = "network"
         self._things: dict[int, Any] = {}
-        self._specs: dict[int, dict[str, Any]] = {}
-        self._programs: dict[tuple[int, tuple[int, ...]], FarProgram] = {}
+        self._slices: dict[int, Declared] = {}
         self._held: dict[int, dict[int, Any]] = {}
         self._machine = Machine()
         self._relay = Relay(lambda said: wire.send("said", {"said": said}))
@@ -100,16 +106,14 @@ class Server:
         if message.kind == "over":
             self._held.pop(message.fields["forward"], None)
         elif message.kind == "slice":
-            self._land(message.fields, self._slice(message))
+            self._land(message.fields, *self._slice(message))
             self._machine.look()
 
-    def _slice(self, message: Message) -> Ended:
+    def _slice(self, message: Message) -> tuple[Declared | None, Ended]:
         """Run what a message brings; whatever is raised is in the answer."""
-        asked = message.fields
-        for logger, level in zip(("", "somatize"), asked["levels"], strict=True):
-            known = logging.getLogger(logger)
-            if known.level != level:  # as setting one makes every logger look anew
-                known.setLevel(level)
+        asked, one = message.fields, None
+        for name, level in asked.get("levels", {}).items():
+            logging.getLogger(name).setLevel(level)
         sample = self._machine.taken() if asked["watched"] else None
         self._relay.active = True
         if sample is not None:
@@ -117,52 +121,49 @@ class Server:
         try:
             self.computing = True
             try:
-                return self._run(asked, message.buffers)
+                one = self._declared(asked, message.buffers)
+                return one, self._run(asked, one, message.buffers)
             finally:
                 self.computing = False
         except BaseException as error:
-            return Ended({}, error)
+            return one, Ended({}, error)
         finally:
             self._machine.served += 1
             _flush()
 
-    def _run(self, asked: dict[str, Any], buffers: list[memoryview]) -> Ended:
-        far = self._program(asked, buffers)
-        sent = payload.unpack(buffers[asked["code_buffers"] :], self._mode)
+    def _run(self, asked: dict[str, Any], one: Declared, buffers: list[memoryview]) -> Ended:
+        sent = payload.unpack(buffers[asked.get("code_buffers", 0) :], self._mode)
         del buffers[:]
-        if asked["items"]:
-            return run_items(far, sent[0], self._relay, self._at, watched=asked["watched"])
+        if one.items:
+            return run_items(one.far, sent[0], self._relay, self._at, watched=asked["watched"])
         held = self._held.get(asked["forward"], {})
         values = {}
         given, *rest = sent
         rest.reverse()
-        for number, is_held in asked["takes"]:
+        for number, is_held in one.takes:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
             values[number] = held[number] if is_held else rest.pop()
         del sent
-        ended = run(far, given, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
-        for number in asked["holds"]:
+        ended = run(one.far, given, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
+        for number in one.holds:
             if number in ended.values:
                 self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
         return ended
 
-    def _program(self, asked: dict[str, Any], buffers: list[memoryview]) -> FarProgram:
-        for key in asked["drops"]:
+    def _declared(self, asked: dict[str, Any], buffers: list[memoryview]) -> Declared:
+        """The slice that is asked for; what it brings along of nodes, and what is of no more use, is seen to."""
+        for key in asked.get("drops", ()):
             self._things.pop(key, None)
-        if asked["drops"]:
-            gone = set(asked["drops"])
-            self._programs = {at: program for at, program in self._programs.items() if gone.isdisjoint(at[1])}
-        if asked["spec"] is not None:
-            self._specs[asked["program"]] = asked["spec"]
-        if asked["code"]:
+        for number in asked.get("forgets", ()):
+            self._slices.pop(number, None)
+        if "code" in asked:
             self._things.update(zip(asked["code"], self._loaded(buffers[: asked["code_buffers"]]), strict=True))
-        at = asked["program"], tuple(asked["keys"])
-        if at not in self._programs:
-            if len(self._programs) >= _PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            self._programs[at] = FarProgram(self._specs[at[0]], [self._things[key] for key in at[1]])
-        return self._programs[at]
+        if "declares" in asked:
+            said = asked["declares"]
+            far = FarProgram(said["spec"], [self._things[key] for key in said["keys"]])
+            self._slices[asked["slice"]] = Declared(far, said["takes"], said["returns"], said["holds"], said["items"])
+        return self._slices[asked["slice"]]
 
     def _loaded(self, buffers: list[memoryview]) -> list[Any]:
         try:
@@ -177,27 +178,33 @@ class Server:
                 f"what the node runs cannot be put together here: {type(wrong).__name__}: {wrong}{hint}"
             ) from wrong
 
-    def _land(self, asked: dict[str, Any], ended: Ended) -> None:
-        fields: dict[str, Any] = {"trip": asked["trip"], "step": ended.step, "told": ended.told, "place": ended.place}
-        fields |= {"failed": ended.failed, "error": None, "error_buffers": 0, "numbers": []}
-        buffers: list[Pieces] = []
-        error, back = ended.error, [number for number in asked["returns"] if number in ended.values]
-        values: Any = ended.done if asked["items"] else [ended.values[number] for number in back]
+    def _land(self, asked: dict[str, Any], one: Declared | None, ended: Ended) -> None:
+        fields: dict[str, Any] = {"trip": asked["trip"]}
+        back = [number for number in one.returns if number in ended.values] if one is not None else []
+        values: Any = ended.done if one is not None and one.items else [ended.values[number] for number in back]
         try:
             packed = payload.pack(values, self._mode)
-            fields["numbers"] = back
         except BaseException as wrong:
             packed = []
-            if error is None:
-                error, fields["step"] = self._unsendable(back, values, wrong)
-                fields["told"] = True  # the node itself has run
-        if error is not None:
-            fields["error"], buffers = payload.pack_error(error, trace(error), self._mode)
-            fields["error_buffers"] = len(buffers)
+            if ended.error is None:  # the node itself has run
+                error, step = self._unsendable(back, values, wrong)
+                ended = ended._replace(error=error, step=step, told=True)
+            back = []
+        buffers = self._said_of_error(fields, back, ended) if ended.error is not None else []
         with self._relay.lock:
-            fields["said"] = self._relay.taken()
+            said = self._relay.taken()
+            if said:
+                fields["said"] = said
             self._relay.active = False
             self.wire.send("landed", fields, [*buffers, *packed])
+
+    def _said_of_error(self, fields: dict[str, Any], back: list[int], ended: Ended) -> list[Pieces]:
+        error = ended.error
+        assert error is not None
+        fields["error"], buffers = payload.pack_error(error, trace(error), self._mode)
+        fields |= {"error_buffers": len(buffers), "numbers": back, "failed": ended.failed}
+        fields |= {"step": ended.step, "told": ended.told, "place": ended.place}
+        return buffers
 
     def _unsendable(self, numbers: list[int], values: list[Any], wrong: BaseException) -> tuple[BaseException, int]:
         """Which of the values cannot travel, as an error and a step."""
@@ -231,5 +238,5 @@ def _is_ours(file: str) -> bool:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # node code closed it
+        with contextlib.suppress(Exception):  # node code closed it, or put something else in its place
             stream.flush()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from somatize import tensors
 from somatize.elsewhere import HELD, Trip
 from somatize.errors import NotSendable, Unnameable
-from somatize.keys import Namer, given
+from somatize.keys import Namer
 from somatize.pieces import Marks
 
 from . import payload
@@ -16,8 +16,9 @@ from .far import Spec
 from .wire import Pieces
 
 _PLAIN = Marks()
-_NOTHING = given(None)
 _SCALARS = (str, bytes, int, float, bool, type(None))
+_MOST = 256
+"""Slices a worker is to remember; of more, those declared first are declared again when they come."""
 
 
 class Sent(NamedTuple):
@@ -29,6 +30,14 @@ class Sent(NamedTuple):
     version: Any
 
 
+class Declared(NamedTuple):
+    """A slice as a worker knows it: by its number, with its nodes by their keys, and which values it holds already."""
+
+    number: int
+    keys: list[int]
+    held: list[bool]
+
+
 class Load(NamedTuple):
     """What is said of a trip, and the buffers that go along; what the worker will have then."""
 
@@ -36,6 +45,7 @@ class Load(NamedTuple):
     buffers: list[Pieces]
     fresh: dict[int, Sent]
     shape: Any
+    declared: Declared
 
 
 class Shipping:
@@ -44,68 +54,65 @@ class Shipping:
     def __init__(self, mode: str, send: tuple[str, ...]) -> None:
         self.mode = mode
         self.send = send
-        self._namer = Namer()
         self._sent: dict[int, Sent] = {}
-        self._specs: dict[Any, int] = {}
+        self._declared: dict[Any, Declared] = {}
         self._count = 0
         self._drops: list[int] = []
+        self._forgets: list[int] = []
 
     def load(self, trip: Trip) -> Load:
         """What a worker needs for a trip and does not have. Raises `NotSendable`, naming the node."""
-        one, program = trip.slice, trip.program
         shape = trip.program.key, trip.slice
-        known = self._specs.get(shape)
-        number = known or self._next()
-        things = [program.implementations[program.plan.steps[step].node].thing for step in one.steps]
-        keys, fresh = self._keys(things)
-        code = self._code(trip, [thing for thing, _ in fresh.values()]) if fresh else []
-        buffers = self._values(trip)
-        fields = self._fields(trip, number, keys)
-        fields |= {"spec": None if known else spec_of(trip), "code": list(fresh), "code_buffers": len(code)}
+        fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
+        keys, fresh = self._keys(trip)
+        if self._drops or self._forgets:
+            self._let_go(fields)
+        held = [value is HELD for value in trip.values]
+        known = self._declared.get(shape)
+        if known is None or known.keys != keys or known.held != held:
+            known = Declared(known.number if known is not None else self._next(), keys, held)
+            fields["declares"] = declaration(trip, keys, held)
+        fields["slice"] = known.number
+        if not fresh:
+            return Load(fields, self._values(trip), {}, shape, known)
+        code = self._code(trip, [thing for thing, _ in fresh.values()])
+        fields["code"], fields["code_buffers"] = list(fresh), len(code)
         made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
-        return Load(fields, [*code, *buffers], made, shape)
-
-    def _fields(self, trip: Trip, number: int, keys: list[int]) -> dict[str, Any]:
-        one = trip.slice
-        takes = [] if trip.items else [[n, value is HELD] for n, value in zip(one.takes, trip.values, strict=True)]
-        return {
-            "program": number,
-            "keys": keys,
-            "drops": list(self._drops),
-            "forward": trip.forward,
-            "takes": takes,
-            "returns": list(one.returns),
-            "holds": list(one.holds),
-            "watched": trip.watched,
-            "enters": trip.enters,
-            "items": trip.items,
-        }
+        return Load(fields, [*code, *self._values(trip)], made, shape, known)
 
     def bare_load(self, trip: Trip) -> tuple[dict[str, Any], dict[int, Any]]:
         """The same for who sends things and values by itself: what is said, and the nodes by their new keys."""
-        things = [trip.program.implementations[trip.program.plan.steps[step].node].thing for step in trip.slice.steps]
-        keys, fresh = self._keys(things)
         shape = trip.program.key, trip.slice
-        number = self._specs.get(shape) or self._next()
+        fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
+        keys, fresh = self._keys(trip)
+        self._let_go(fields)
+        known = self._declared.get(shape)
+        number = known.number if known is not None else self._next()
+        held = [value is HELD for value in trip.values]
         made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
-        fields = self._fields(trip, number, keys) | {"spec": spec_of(trip)}
-        self.sent(Load(fields, [], made, shape))
+        fields |= {"slice": number, **declaration(trip, keys, held)}
+        self.sent(Load(fields, [], made, shape, Declared(number, keys, held)))
         return fields, {key: thing for key, (thing, _) in fresh.items()}
 
     def sent(self, load: Load) -> None:
         """It was sent, so that the worker has it from now on."""
-        self._specs[load.shape] = load.fields["program"]
+        if self._declared.get(load.shape) is not load.declared:
+            if len(self._declared) >= _MOST and load.shape not in self._declared:
+                self._forgets.append(self._declared.pop(next(iter(self._declared))).number)
+            self._declared[load.shape] = load.declared
         for sent in load.fresh.values():
             at = id(_thing(sent))
             if at in self._sent:
                 self._drops.append(self._sent[at].key)
             self._sent[at] = sent
-        gone = set(load.fields["drops"])
-        self._drops = [key for key in self._drops if key not in gone]
+        if "drops" in load.fields:
+            del self._drops[: len(load.fields["drops"])]
+            del self._forgets[: len(load.fields["forgets"])]
 
     def unsent(self, load: Load) -> None:
         """The worker could make nothing of it."""
-        self._specs.pop(load.shape, None)
+        if self._declared.pop(load.shape, None) is not None:
+            self._forgets.append(load.declared.number)
         fresh = {sent.key for sent in load.fresh.values()}
         self._sent = {at: sent for at, sent in self._sent.items() if sent.key not in fresh}
 
@@ -113,13 +120,26 @@ class Shipping:
         self._count += 1
         return self._count
 
-    def _keys(self, things: list[Any]) -> tuple[list[int], dict[int, tuple[Any, Any]]]:
+    def _let_go(self, fields: dict[str, Any]) -> None:
+        """What nobody has any more, or has changed since, is of no more use there; nor are the slices with it."""
+        drops = list(self._drops)
+        gone = set(drops)
+        for shape, known in [each for each in self._declared.items() if not gone.isdisjoint(each[1].keys)]:
+            self._forgets.append(known.number)
+            del self._declared[shape]
+        fields["drops"], fields["forgets"] = drops, list(self._forgets)
+
+    def _keys(self, trip: Trip) -> tuple[list[int], dict[int, tuple[Any, Any]]]:
         """The key of each node at the worker; and those it has to be sent, with their versions, by their new keys."""
-        naming = self._namer.opened()
+        program, steps = trip.program, trip.program.plan.steps
+        if program.namer is None:
+            program.namer = Namer()
+        naming = program.namer.opened()
         keys: list[int] = []
         fresh: dict[int, tuple[Any, Any]] = {}
         new: dict[int, int] = {}
-        for thing in things:
+        for number in trip.slice.steps:
+            thing = program.implementations[steps[number].node].thing
             version = _version(naming, thing)
             if version is None:  # nothing tells whether it changed but what would be sent
                 version = b"".join(map(bytes, (piece for pieces in self._packed([thing]) for piece in pieces)))
@@ -199,13 +219,16 @@ def _thing(sent: Sent) -> Any:
 def _version(naming: Any, thing: Any) -> Any:
     """What is another one when the code, the attributes or the parameters of a node are; None where nothing tells."""
     try:
-        name = naming.name_of(thing, _PLAIN, _NOTHING).digest
+        name = naming.own(thing, _PLAIN)
     except Unnameable:
         return None
     held = getattr(thing, "__self__", thing)
+    attributes = getattr(held, "__dict__", None)
+    if not attributes:
+        return name
     working = [
         (key, value if type(value) in _SCALARS else id(value))
-        for key, value in getattr(held, "__dict__", {}).items()
+        for key, value in attributes.items()
         if key.startswith("_") and key != "_somatize_arguments"
     ]
     return name, working, tensors.versions(held), [tensors.versions(one) for one in vars_of(held)]
@@ -214,6 +237,19 @@ def _version(naming: Any, thing: Any) -> Any:
 def vars_of(thing: Any) -> list[Any]:
     """The Modules among the attributes of a node."""
     return [value for value in getattr(thing, "__dict__", {}).values() if tensors.is_module(value)]
+
+
+def declaration(trip: Trip, keys: list[int], held: list[bool]) -> dict[str, Any]:
+    """A slice as a worker is told of it, once: what it is, with which nodes, and what comes and goes."""
+    one = trip.slice
+    return {
+        "spec": spec_of(trip),
+        "keys": keys,
+        "takes": [] if trip.items else [list(each) for each in zip(one.takes, held, strict=True)],
+        "returns": list(one.returns),
+        "holds": list(one.holds),
+        "items": trip.items,
+    }
 
 
 def spec_of(trip: Trip) -> Spec:

@@ -7,6 +7,7 @@ whatever else a program printed first can be told from it.
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import select
@@ -20,7 +21,7 @@ import msgpack
 
 from .segments import SMALLEST, Segments
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised whenever what is said, or how, changes; both ends have to have the same."""
 
 GREETING = b"\x00\x01somatize worker\x01\x00"
@@ -73,6 +74,7 @@ class Wire:
         """Where both ends see the same memory: what large buffers go through."""
         self._alive = alive
         self._got = bytearray()
+        self._pack = msgpack.Packer(use_bin_type=True).pack
         self._sending = threading.Lock()
         if alive is not None:
             os.set_blocking(reading, False)
@@ -85,15 +87,18 @@ class Wire:
         self, kind: str, fields: dict[str, Any], buffers: Sequence[Pieces] = (), until: float | None = None
     ) -> None:
         """Say something. Raises `Ended` and `TooLate`."""
-        sizes: list[Any] = [sum(_size(piece) for piece in buffer) for buffer in buffers]
+        sizes: list[Any] = [sum([_size(piece) for piece in buffer]) for buffer in buffers]
         if self.segments is not None:
-            fields["freed"] = self.segments.freed()
-            sizes, buffers = self._shared(self.segments, sizes, buffers)
-        head = msgpack.packb([kind, fields, sizes], use_bin_type=True)
-        pieces: list[Any] = [_LENGTH.pack(len(head)) + head]
-        for buffer in buffers:
-            pieces += buffer
+            freed = self.segments.freed()
+            if freed:
+                fields["freed"] = freed
+            if sizes and max(sizes) >= SMALLEST:
+                sizes, buffers = self._shared(self.segments, sizes, buffers)
         with self._sending:
+            head = self._pack([kind, fields, sizes])
+            pieces: list[Any] = [_LENGTH.pack(len(head)), head]
+            for buffer in buffers:
+                pieces += buffer
             self.whole = False
             self._write(pieces, until)
             self.whole = True
@@ -114,8 +119,10 @@ class Wire:
         return sizes, inline
 
     def _write(self, pieces: list[Any], until: float | None) -> None:
+        at, size = 0, sum([_size(piece) for piece in pieces])
+        if size <= _CHUNK:  # what is small is one piece, and with luck gone in one go
+            pieces = [b"".join(pieces)]
         views = [memoryview(piece).cast("B") for piece in pieces if _size(piece)]
-        at = 0
         while at < len(views):
             try:
                 sent = os.writev(self.writing, views[at : at + _AT_ONCE])
@@ -138,17 +145,17 @@ class Wire:
         (length,) = _LENGTH.unpack_from(self._got)
         if length > _LONGEST_HEAD:
             raise Garbled(f"a head of {length} bytes")
-        self._gather(_LENGTH.size + length, until)
-        head = bytes(memoryview(self._got)[_LENGTH.size : _LENGTH.size + length])
+        end = _LENGTH.size + length
+        self._gather(end, until)
         try:
-            kind, fields, sizes = msgpack.unpackb(head, raw=False, strict_map_key=False)
+            kind, fields, sizes = _unpack(self._got[_LENGTH.size : end])
         except Exception as wrong:
             raise Garbled(str(wrong)) from None
         self.whole = not sizes
-        del self._got[: _LENGTH.size + length]
-        buffers = [self._buffer(size, until) if isinstance(size, int) else self._mapped(size) for size in sizes]
+        del self._got[:end]
+        buffers = [self._buffer(size, until) if type(size) is int else self._mapped(size) for size in sizes]
         self.whole = True
-        if self.segments is not None and fields.get("freed"):
+        if "freed" in fields and self.segments is not None:
             self.segments.release(fields["freed"])
         return Message(kind, fields, buffers)
 
@@ -199,8 +206,12 @@ class Wire:
     def _buffer(self, size: int, until: float | None) -> memoryview:
         if not size:
             return memoryview(b"")
-        buffer = memoryview(mmap.mmap(-1, size) if size >= _MAPPED else bytearray(size))
         filled = min(size, len(self._got))
+        if filled == size:
+            whole = memoryview(self._got[:size])
+            del self._got[:size]
+            return whole
+        buffer = memoryview(mmap.mmap(-1, size) if size >= _MAPPED else bytearray(size))
         buffer[:filled] = memoryview(self._got)[:filled]
         del self._got[:filled]
         while filled < size:
@@ -225,6 +236,9 @@ class Wire:
         # What a dead worker said last is still there to be read: it is looked twice.
         if not poll.poll(look) and self._alive is not None and not self._alive() and not poll.poll(0):
             raise Ended
+
+
+_unpack = functools.partial(msgpack.unpackb, raw=False, strict_map_key=False)
 
 
 def _size(piece: Any) -> int:
