@@ -57,14 +57,22 @@ class Answer:
         else:
             say(none or "there is nothing to show")
 
+    def say(self, words: str) -> None:
+        """A line that belongs to a table."""
+        if self.is_table:
+            _line(words, "")
+
     def note(self, words: str) -> None:
         """A line below a table, for who reads it on a terminal."""
-        if not self.is_table or not sys.stdout.isatty():
-            return
-        from somatize.ui.painting import Text, console_for
+        if self.is_table and sys.stdout.isatty():
+            _line(words, "dim")
 
-        console = console_for(sys.stdout)
-        console.print(Text(shown(words, console.encoding), style="dim"))
+
+def _line(words: str, style: str) -> None:
+    from somatize.ui.painting import Text, console_for
+
+    console = console_for(sys.stdout)
+    console.print(Text(shown(words, console.encoding), style=style), soft_wrap=not sys.stdout.isatty())
 
 
 def answering(function: F) -> F:

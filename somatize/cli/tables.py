@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from somatize.ui.painting import Console, Text, cell_len, console_for, cut, literal
+from somatize.ui.painting import Console, Table, Text, cell_len, console_for, cut, literal
 
 Row = Mapping[str, Any]
 
@@ -56,6 +56,24 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     shown = chosen(filled, width)
     paint = _painter(console) if console.is_terminal else _write
     _print(shown, len(rows), paint)
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print what things are called and what they are; on a terminal, what is long goes on below its beginning."""
+    stream = sys.stdout
+    console = console_for(stream)
+    encoding = console.encoding
+    if not stream.isatty():
+        wide = max((_width(name) for name, _ in pairs), default=0)
+        for name, says in pairs:
+            stream.write(f"{shown(name, encoding):{wide}}  {shown(says, encoding)}".rstrip() + "\n")
+        return
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    table.add_column(style="bold", max_width=console.width // 3, no_wrap=True, overflow="ellipsis")
+    table.add_column(overflow="fold")
+    for name, says in pairs:
+        table.add_row(Text(shown(name, encoding)), Text(shown(says, encoding)))
+    console.print(table)
 
 
 def fitted(rows: Sequence[Row], columns: Sequence[Column], width: int | None, encoding: str = "utf-8") -> list[str]:
