@@ -18,11 +18,13 @@ from .tail import tail
 
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
+    from .followed import Followed
     from .live import Live
     from .machines import machines
     from .status_reader import logs, tasks, throughput
 
 __all__ = [
+    "Followed",
     "Live",
     "Recorder",
     "about",
@@ -50,6 +52,7 @@ _HOMES = {
     "logs": "status_reader",
     "tasks": "status_reader",
     "throughput": "status_reader",
+    "Followed": "followed",
     "Live": "live",
     "machines": "machines",
     "progress": "figures",

@@ -173,7 +173,7 @@ class Followed:
         )
 
     def _meant(self, view: View, runs: dict[int, int]) -> int | None:
-        """The number of the run to follow: the one opened last of those with a living writer, else that written to last."""
+        """The number of the run to follow: of those with a living writer the one opened last, else the last one."""
         if self.run is not None:
             try:
                 return find_run(view.reading, self.run)

@@ -1,6 +1,6 @@
-"""Rich views of a Status: its tasks, its logs, and the ready display of both.
+"""Rich views: of a Status, its tasks and logs, and of a run that another process records.
 
-`StatusView` and `LogView` are renderables for any layout of Rich; `Display` is what `Status.display` starts.
+`StatusView`, `LogView` and `RunView` are renderables for any layout of Rich; `Display` is what `Status.display` starts.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .display import Display
+    from .run_view import RunView
     from .views import LogView, StatusView
 
-__all__ = ["Display", "LogView", "StatusView"]
+__all__ = ["Display", "LogView", "RunView", "StatusView"]
 
-_HOMES = {"Display": "display", "LogView": "views", "StatusView": "views"}
+_HOMES = {"Display": "display", "LogView": "views", "RunView": "run_view", "StatusView": "views"}
 
 
 def __getattr__(name: str) -> object:

@@ -65,17 +65,33 @@ def cut(words: str, width: int) -> str:
     return f"{head}...{tail}"
 
 
-def painted(view: Any, console: Console) -> list[str]:
-    """A renderable as lines with their escape sequences, none wider than the console less one column."""
+def painted(view: Any, console: Console, height: int | None = None) -> list[str]:
+    """A renderable as lines with their escape sequences, none wider than the console less one column.
+
+    With `height` it is told to be so many lines high.
+    """
     with console.capture() as captured:
-        console.print(view, width=max(1, console.width - 1), no_wrap=True, crop=True)
+        console.print(view, width=max(1, console.width - 1), height=height, no_wrap=True, crop=True)
     encoding = console.encoding
     return captured.get().encode(encoding, "backslashreplace").decode(encoding).split("\n")[:-1]
 
 
-def console_for(stream: IO[str], width: int | None = None) -> Console:
-    """A console that knows what `stream` can show."""
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+def console_for(stream: IO[str], width: int | None = None, *, ascii_only: bool = False) -> Console:
+    """A console that knows what `stream` can show; with `ascii_only` it is held to ASCII whatever its encoding."""
+    file: Any = _AsciiOnly(stream) if ascii_only else stream
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+class _AsciiOnly:
+    """A stream that says it is of ASCII; all else is the stream's own."""
+
+    encoding = "ascii"
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def html(view: Any, width: int) -> tuple[str, str]:

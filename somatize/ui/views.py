@@ -36,7 +36,7 @@ _ORDER = ("bar", "count", "percent", "rate", "elapsed", "remaining")
 _WORTH = ("count", "elapsed", "percent", "bar", "remaining", "rate")
 """What is shown beside a name, and in which order it finds room."""
 
-_COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
+COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
 
 
 class _Row(NamedTuple):
@@ -201,7 +201,7 @@ def _log_line(entry: LogEntry, options: ConsoleOptions) -> Text:
     encoding = options.encoding
     line = Text(no_wrap=True, overflow=_overflow(options))
     line.append(time.strftime("%H:%M:%S ", time.localtime(entry.when)), style="dim")
-    line.append(f"{literal(entry.levelname, encoding):8}", style=_COLOURS.get(entry.level, "none"))
+    line.append(f"{literal(entry.levelname, encoding):8}", style=COLOURS.get(entry.level, "none"))
     if entry.host:
         line.append(f"@{literal(entry.host, encoding)} ", style="cyan")
     if entry.task is not None:
