@@ -12,13 +12,17 @@ from .errors import NoHost
 from .program import Program
 from .slices import Slice
 
+NOBODY, FACTS, SHOWN = 0, 1, 2
+"""Who watches a forward: nobody, somebody who is told facts, or also a status that shows the tasks of node code."""
+
 HELD = object()
 """Stands for a value that stayed at its host."""
 
 Said = list[Any]
 """One thing a host said on the way: its kind, and what belongs to it.
 
-``["fact", fact]``, ``["enter", node]``, ``["progress", node, done, total]``, ``["log", node, attributes]`` and
+``["fact", fact]``, ``["enter", node]``, ``["progress", node, done, total]``, ``["log", node, attributes]``,
+``["task", node, what became of it]`` of a task that node code opened, and
 ``["warning", node, category, text, file, line]``.
 """
 
@@ -31,7 +35,8 @@ class Trip(NamedTuple):
     forward: int
     given: Any
     values: list[Any]
-    watched: bool
+    watched: int
+    """`NOBODY`, `FACTS` or `SHOWN`."""
     enters: bool
     items: bool = False
     """Whether `given` is a list of items for the one mapped node of the slice."""

@@ -122,6 +122,10 @@ class Forward(Place):
         """Say how far a node is to whoever wants to know; under the gate."""
         self._offer("progress", node, done, total)
 
+    def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
+        """Say what became of a task that node code opened at a host, to whoever shows tasks; under the gate."""
+        self._offer("heard", host, node, said)
+
     def _offer(self, method: str, *said: object) -> None:
         for door in self.doors:
             offered = getattr(door.sink, method, None)

@@ -12,7 +12,7 @@ from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
 from .agenda import Agenda, Role
-from .elsewhere import HELD, Broker, Landed, Said, Trip
+from .elsewhere import FACTS, HELD, NOBODY, SHOWN, Broker, Landed, Said, Trip
 from .program import INPUT, Program
 from .slices import Slice, slices
 from .watching import HERE, Branch, Forward
@@ -41,6 +41,7 @@ class Trips:
         self._keeps = keeps
         self._by_head: dict[int, Slice] = {}
         self._held: set[tuple[str, int]] = set()
+        self._watched = NOBODY if forward.tell is None else FACTS if forward.status() is None else SHOWN
         widths = broker.hosts()
         self._pools = frozenset(host for host in program.hosts if widths[host] > 1)
 
@@ -81,9 +82,8 @@ class Trips:
     def packed(self, one: Slice, slots: list[Any]) -> Trip:
         """A slice with the values it takes."""
         values = [HELD if (one.host, number) in self._held else slots[number] for number in one.takes]
-        tell = self._forward.tell is not None
         given = slots[INPUT] if one.roots else None
-        return Trip(one, self._program, self.number, given, values, tell, self._forward.entering is not None)
+        return Trip(one, self._program, self.number, given, values, self._watched, self._forward.entering is not None)
 
     def go(self, trip: Trip) -> Back:
         """Take one trip, in whichever thread."""
@@ -111,8 +111,7 @@ class Trips:
         """Take some items of a mapped node to the `at`-th worker of its host."""
         one = self._by_head[number]
         node = self._program.plan.steps[number].node
-        tell = self._forward.tell is not None
-        trip = Trip(one, self._program, self.number, items, [], tell, enters=False, items=True)
+        trip = Trip(one, self._program, self.number, items, [], self._watched, enters=False, items=True)
         return self.broker.carry(trip, self.hearing(one.host, items=node), at)
 
     def hearing(self, host: str, *, items: str | None = None) -> Callable[[Said], None]:
@@ -131,9 +130,15 @@ class Trips:
             elif said[0] == "progress" and items is None:
                 with self._forward.gate:  # type: ignore[union-attr]
                     self._forward.progress(*said[1:])
-            elif said[0] in ("log", "warning"):
+            elif said[0] == "task":
+                with self._at(said[1]), self._forward.gate:  # type: ignore[union-attr]
+                    self._forward.heard(host, *said[1:])
+            elif said[0] == "log":
                 with self._at(said[1]):
-                    (_log if said[0] == "log" else _warn)(host, *said[2:])
+                    _log(host, *said[1:])
+            elif said[0] == "warning":
+                with self._at(said[1]):
+                    _warn(host, *said[2:])
 
         return hear
 
@@ -154,8 +159,9 @@ class Trips:
             self.broker.over(self.number, {host for host, _ in self._held})
 
 
-def _log(host: str, attributes: dict[str, Any]) -> None:
-    record = logging.makeLogRecord({**attributes, "host": host})
+def _log(host: str, node: str, attributes: dict[str, Any]) -> None:
+    task = attributes.pop("task", None)
+    record = logging.makeLogRecord({**attributes, "host": host, "node": node, "elsewhere": (node, task)})
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

@@ -49,6 +49,7 @@ class Sink(Protocol):
     - ``tell(fact)`` is told each fact, in order; the dict is the sink's own.
     - ``entering(node, host=None)`` is called before a node runs.
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
+    - ``heard(host, node, said)`` is called with what became of a task that node code at a host opened.
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
     - ``status`` is what `ctx.status` gives to node code.
     - ``forgets``, where true, says that no late facts are meant for it, so that no context has to remember it.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from somatize.facts import Fact
 
-from .events import EventKind, LogEntry
+from .events import EventKind
 from .flops import COUNTING
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ForwardTasks:
     """The sink of one forward."""
 
-    __slots__ = ("_counting", "_nodes", "_tree", "status", "task")
+    __slots__ = ("_counting", "_nodes", "_there", "_tree", "status", "task")
     forgets = True
 
     def __init__(self, status: Status, tree: Tree, nodes: int) -> None:
@@ -30,13 +30,12 @@ class ForwardTasks:
         self.task = tree.open("forward", nodes, quiet=True)
         self._tree = tree
         self._nodes: dict[str, Task] = {}
+        self._there: dict[str | None, Task] | None = None
         self._counting = COUNTING.get()
 
     def entering(self, node: str, host: str | None = None) -> None:
         """A node is about to run: its task is open, and current in this context."""
-        task = self._nodes[node] = self._tree.open_node(node, self.task)
-        if host is not None:
-            task.host = host
+        task = self._nodes[node] = self._tree.open_node(node, self.task, host)
         if self._counting is not None:
             task.where = self._counting.operators
 
@@ -51,8 +50,6 @@ class ForwardTasks:
             self._ended(fact, EventKind.FINISHED, "recalled")
         elif kind == "items":
             self._went_through(fact)
-        elif kind in ("task", "log") and "host" in fact:
-            self._from_elsewhere(fact)
         elif kind == "broke":
             self._tree.end(self.task, EventKind.FAILED, fact["why"], None, int(fact["took_us"]) * 1000)
         elif kind == "finished":
@@ -64,10 +61,34 @@ class ForwardTasks:
         if task is not None:
             task.update(done=done, total=total)
 
+    def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
+        """What became of a task that node code opened at a host: it is in the task of its node, or in another of it."""
+        tree = self._tree
+        there = self._there = self._there or {}
+        if said["event"] == "started":
+            parent = self.task_of(node, said["parent"])
+            there[said["id"]] = tree.open_there(said["name"], said["total"], parent, said["quiet"], host)
+            return
+        task = there.get(said["id"])
+        if task is None:  # it ended with its node, or its forward began anew
+            return
+        if (task.done, task.total, task.name) != (said["done"], said["total"], said["name"]):
+            task.update(done=said["done"], total=said["total"], name=said["name"])
+        if said["event"] in ("finished", "failed"):
+            del there[said["id"]]
+            kind = EventKind.FAILED if said["event"] == "failed" else EventKind.FINISHED
+            tree.end(task, kind, said["why"], said["mark"], said["took_us"] * 1000)
+
+    def task_of(self, node: str, identity: str | None) -> Task:
+        """The task of that identity at a host, or else of the node."""
+        found = self._there.get(identity) if self._there else None
+        return found or self._nodes.get(node, self.task)
+
     def closed(self) -> None:
         """The forward is over, whatever was told of it."""
         self._tree.end(self.task, EventKind.FINISHED)
         self._nodes.clear()
+        self._there = None
         self._counting = None
 
     def _ran(self, fact: Fact) -> None:
@@ -99,33 +120,3 @@ class ForwardTasks:
     def _went_through(self, fact: Fact) -> None:
         done = sum(int(fact[count]) for count in ("ran", "recalled", "failed"))
         self.progress(fact["node"], done, int(fact["items"]))
-
-    def _from_elsewhere(self, fact: Fact) -> None:
-        """A task or a log line of node code on a worker, which says it as a fact: it hangs under the node."""
-        node = self._nodes.get(fact.get("node", ""), self.task)
-        if fact["fact"] == "log":
-            self.status._logs.add(_entry(fact, node))
-            return
-        task = self._tree.open(fact.get("name", "?"), None, node, quiet=True)
-        task.host = fact["host"]
-        task.update(done=_number(fact.get("done")), total=_number(fact.get("total")))
-        kind = EventKind.FAILED if fact.get("state") == "failed" else EventKind.FINISHED
-        self._tree.end(task, kind, fact.get("why"), fact.get("mark"), int(_number(fact.get("took_us")) or 0) * 1000)
-
-
-def _entry(fact: Fact, task: Any) -> LogEntry:
-    import logging
-    import time
-
-    name = fact.get("level", "INFO")
-    level = logging.getLevelNamesMapping().get(name, logging.INFO)
-    return LogEntry(
-        level, name, fact.get("logger", ""), fact.get("message", ""), time.time(), task, None, fact.get("host")
-    )
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None

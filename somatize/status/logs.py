@@ -31,11 +31,13 @@ _WARNINGS = "py.warnings"
 class Logs:
     """The last records that came by, and who is told of the next."""
 
-    __slots__ = ("__weakref__", "_current", "_listeners", "kept", "say")
+    __slots__ = ("__weakref__", "_current", "_listeners", "find", "kept", "say")
 
     def __init__(self, history: int, current: Callable[[], Task | None], listeners: Listeners) -> None:
         self.kept: deque[LogEntry] = deque(maxlen=history)
-        self.say: Callable[[logging.LogRecord, str, Task | None], object] | None = None
+        self.say: Callable[[logging.LogRecord, LogEntry], object] | None = None
+        self.find: Callable[[str, str | None], Task | None] | None = None
+        """Finds the task of a record that came back from a host, by node and what the host knows it by."""
         self._current = current
         self._listeners = listeners
 
@@ -48,20 +50,15 @@ class Logs:
         error_info, traceback = record.exc_info, record.exc_text
         if error_info and error_info[0] is not None:
             traceback = _formatter.formatException(error_info)
-        task = self._current()
         host = getattr(record, "host", None)  # of a record that came back from a worker
+        elsewhere = getattr(record, "elsewhere", None) if host is not None else None
+        task = self._current() if elsewhere is None or self.find is None else self.find(*elsewhere)
         entry = LogEntry(record.levelno, record.levelname, record.name, message, record.created, task, traceback, host)
         self.kept.append(entry)
         if self._listeners.everyone:
             self._listeners.tell(LogEvent(entry))
         if self.say is not None:
-            self.say(record, message, task)
-
-    def add(self, entry: LogEntry) -> None:
-        """Keep an entry made elsewhere, and tell of it."""
-        self.kept.append(entry)
-        if self._listeners.everyone:
-            self._listeners.tell(LogEvent(entry))
+            self.say(record, entry)
 
 
 class Listening:

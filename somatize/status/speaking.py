@@ -23,6 +23,7 @@ from .tasks import FAILED, OPEN, Task
 from .tree import Ended
 
 if TYPE_CHECKING:
+    from .events import LogEntry
     from .throughput import Throughput
 
 WRITTEN_AFTER = 250_000_000
@@ -109,7 +110,7 @@ class Speaking:
 
     # -- log records
 
-    def log(self, record: logging.LogRecord, message: str, task: Task | None) -> None:
+    def log(self, record: logging.LogRecord, entry: LogEntry) -> None:
         """Say a log record, unless saying facts is what caused it."""
         if self.level is None or record.levelno < self.level or _is_timing(record) or self.is_cause():
             return
@@ -117,9 +118,9 @@ class Speaking:
             "fact": "log",
             "level": record.levelname,
             "logger": record.name,
-            "message": message,
+            "message": entry.message,
         }
-        host = getattr(record, "host", None)  # of a record that came back from a worker
+        task, host = entry.task, entry.host
         if task is not None:
             fact["task"] = task.name
             host = host or task.host

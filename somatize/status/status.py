@@ -85,6 +85,7 @@ class Status:
         self._options = options
         self._tree = Tree(options.clock)
         self._logs = Logs(options.log_history, self._tree.current, self._tree.listeners)
+        self._logs.find = _finding(weakref.ref(self))
         self._throughputs: dict[str, Throughput] = {}
         self._speaking: Speaking | None = None
         self._listening: Listening | None = None
@@ -200,6 +201,11 @@ class Status:
 
     # -- ending
 
+    @property
+    def closed(self) -> bool:
+        """Whether nobody sees it any more: it was closed, or it is a copy in another process."""
+        return not self._tree.alive
+
     def close(self) -> None:
         """Put everything back: tasks still open are ended and marked, handlers taken away, nobody told any more."""
         display, self._display = self._display, None
@@ -252,8 +258,28 @@ class Status:
         return _copy, (options,)
 
     def __repr__(self) -> str:
-        closed = "" if self._tree.alive else ", seen by nobody"
+        closed = ", seen by nobody" if self.closed else ""
         return f"<Status: {len(self._tree.roots)} tasks open{closed}>"
+
+
+def relayed(listener: Listener) -> Status:
+    """A Status whose tasks are shown and logged elsewhere: it takes no log records, and `listener` is sent events."""
+    status = Status(loggers=())
+    status._tree.writes = False
+    status.subscribe(listener)
+    return status
+
+
+def _finding(reference: weakref.ref[Status]) -> Callable[[str, str | None], Task | None]:
+    def find(node: str, identity: str | None) -> Task | None:
+        """The task of a record that came back from a host, in the forward that runs here."""
+        status, place = reference(), watching.HERE.get()
+        if status is None:
+            return None
+        sink = place.forward.sink_of(status) if place is not None else None
+        return sink.task_of(node, identity) if sink is not None else status._tree.current()
+
+    return find
 
 
 _TRAVEL = ("log_history", "window", "profile_flops")

@@ -49,7 +49,7 @@ class Speaker(Protocol):
 class Tree:
     """The open tasks of one Status. `clock` gives nanoseconds; `due` is asked to look again soon."""
 
-    __slots__ = ("__weakref__", "alive", "clock", "due", "listeners", "lock", "roots", "speaker", "untold")
+    __slots__ = ("__weakref__", "alive", "clock", "due", "listeners", "lock", "roots", "speaker", "untold", "writes")
 
     def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.clock = clock
@@ -59,6 +59,8 @@ class Tree:
         self.speaker: Speaker | None = None
         self.due: Callable[[], None] = _nothing
         self.alive = True
+        self.writes = True
+        """Whether the end of a task is logged."""
         self.lock: Any = threading.RLock()  # one that a finaliser in the same thread may take again
 
     def current(self) -> Task | None:
@@ -86,10 +88,20 @@ class Tree:
             self._enter(task)
         return task
 
-    def open_node(self, node: str, forward: Task) -> Task:
+    def open_there(self, name: str, total: float | None, parent: Task, quiet: bool, host: str) -> Task:
+        """A task that was opened at a host, within `parent`; it is current in no context here."""
+        task = Task(self, name, checked_total(total), parent, quiet, self.clock())
+        task.node = parent.node
+        task.host = host
+        if self.alive:
+            self._enter(task)
+        return task
+
+    def open_node(self, node: str, forward: Task, host: str | None = None) -> Task:
         """`open` for a node, which is known to lie in `forward`: there is one for each node of each forward."""
         task = Task(self, node, None, forward, True, self.clock())
         task.node = node
+        task.host = host
         task._outer = forward
         CHAIN.set(task)
         if self.alive:
@@ -171,7 +183,7 @@ class Tree:
             if self.speaker is not None:
                 self.speaker.ended(task)
             level = logging.INFO if task.parent is None else logging.DEBUG
-            if _log.isEnabledFor(level):
+            if self.writes and _log.isEnabledFor(level):
                 _log.log(level, "%s", Ended(task))
         task.where = None
 

@@ -243,14 +243,20 @@ def test_facts_played_by_hand_make_tasks() -> None:
     assert status.tasks[0].children[0].host == "w1"
     sink.tell({"fact": "items", "node": "a", "items": "9", "ran": "3", "recalled": "4", "failed": "0"})
     assert (status.tasks[0].children[0].done, status.tasks[0].children[0].total) == (7, 9)
-    sink.tell({"fact": "task", "node": "a", "host": "w1", "name": "far", "state": "failed", "why": "x", "took_us": "9"})
-    sink.tell({"fact": "log", "node": "a", "host": "w1", "level": "WARNING", "logger": "l", "message": "m"})
+    far = {"id": "x-1", "name": "far", "done": 0, "total": None}
+    sink.heard("w1", "a", {**far, "event": "started", "parent": None, "quiet": False})
+    (of_far,) = status.tasks[0].children[0].children
+    sink.heard("w1", "a", {**far, "event": "updated", "done": 3, "total": 9})
+    assert (of_far.name, of_far.host, of_far.node, of_far.done, of_far.total) == ("far", "w1", "a", 3, 9)
+    assert (sink.task_of("a", "x-1"), sink.task_of("a", None).name, sink.task_of("b", None)) == (of_far, "a", sink.task)
+    over = {**far, "event": "failed", "why": "x", "mark": None, "took_us": 9}
+    sink.heard("w1", "a", over)
+    sink.heard("w1", "a", over)
+    assert (of_far.state, of_far.why, round(of_far.elapsed * 1e6)) == ("failed", "x", 9)
     sink.tell({"fact": "loss", "node": "a", "value": "1.0"})
     sink.tell({"fact": "ran", "node": "a", "began_us": "0", "took_us": "5", "host": "w1"})
     sink.tell({"fact": "recalled", "node": "b", "bytes": "1", "took_us": "5"})
     sink.closed()
-    (entry,) = status.logs
-    assert (entry.message, entry.host, entry.task and entry.task.name) == ("m", "w1", "a")
     assert [name for kind, name in seen if kind in ("finished", "failed")] == ["far", "a", "b", "forward"]
 
 
