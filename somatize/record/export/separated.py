@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from somatize.record.asked import Place
+from somatize.theme import counted
 
 from .exported import Exported
 from .files import checked, whole
@@ -44,9 +45,8 @@ def to_csv(
     asked = Asked(store, run, of, last, since)
     (rows, empty), left_out = read(asked, lambda table: whole(path, lambda beside: _write(table, beside)))
     if empty:
-        left_out += (
-            f'{empty:,} empty texts are written as "", which some readers (Python\'s csv, pandas) take for absent',
-        )
+        texts = counted(empty, "empty text")
+        left_out += (f'{texts} written as "", which some readers (Python\'s csv, pandas) take for absent',)
     return Exported(Path(path), {of: rows}, left_out)
 
 
