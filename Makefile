@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The stamp is named after what was asked for: an edited pyproject.toml installs again, a second call does not.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test slow check bench notebooks clean
+.PHONY: demo test slow check docs bench notebooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/digits.py
@@ -17,11 +17,15 @@ test: check
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
-check: $(INSTALLED)
+check: docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation, into build/site; a warning is an error.
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees docs build/site
 
 bench: $(INSTALLED)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
@@ -36,4 +40,4 @@ $(INSTALLED): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
