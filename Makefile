@@ -17,11 +17,12 @@ test: check
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
-check: docs
+check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory docs
 
 # The documentation, into build/site; a warning is an error.
 docs: $(INSTALLED)
