@@ -21,6 +21,7 @@ DOORS = {
     "cloudpickle": {"worker/payload.py"},
     "ray": {"worker/ray_broker.py"},
     "opentelemetry": {"record/export/spans.py"},
+    "tensorboard": {"record/export/event_files.py"},
 }
 
 
