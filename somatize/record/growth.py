@@ -26,7 +26,7 @@ _MOST_UNPACKED = 256 << 10
 _LAST_SAID = 64
 """Parts of a run's own record that are looked at for log records when it is met first."""
 _LAST_BROKEN = 20
-_RARE = ("log", "task", "throughput", "broke", "machine", "left")
+_RARE = ("log", "throughput", "broke", "machine", "left")
 
 
 class Row(NamedTuple):
@@ -44,6 +44,13 @@ class Told(NamedTuple):
     forward: int | None
     when: float
     facts: list[Fact]
+
+
+class OpenTask(NamedTuple):
+    """What was said last of a task that is open, and when that was."""
+
+    fact: Fact
+    when: float
 
 
 class Column(NamedTuple):
@@ -75,6 +82,8 @@ class Grown:
     broken: list[Row] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     going_on: list[Line] = field(default_factory=list)
+    tasks: dict[str, OpenTask] = field(default_factory=dict)
+    """All that are open, by their ids."""
 
 
 def grown(lines: RunLines, cursor: Cursor, of: Sequence[str]) -> Grown:
@@ -197,7 +206,7 @@ class _Look:
     # -- the run's own record
 
     def _take_own(self, made: Grown) -> None:
-        """What is new of it. When it is met first, of all but its end only what tells of tasks and streams is read."""
+        """What is new of it. When it is met first, of all but its end only what tells of streams is read."""
         first = not self.before.own
         said: list[tuple[Part, bytes]] = []
         made.cursor.own = dict(self.before.own)
@@ -213,11 +222,11 @@ class _Look:
         if first:
             said = [one for one in said[:-_LAST_SAID] if _is_lasting(one[1])] + said[-_LAST_SAID:]
         made.told += [Told(None, part.when / 1e6, self._unpacked(schema.OWN, body)) for part, body in said]
-        made.told += [Told(None, task.when / 1e6, [task.fact]) for task in self.lines.open_tasks()]
+        made.tasks = {one.fact["id"]: OpenTask(one.fact, one.when / 1e6) for one in self.lines.open_tasks()}
 
 
 def _is_lasting(body: bytes) -> bool:
-    return b"\xa4task" in body or b"\xaathroughput" in body
+    return b"\xaathroughput" in body
 
 
 def _size(block: Stored) -> int:

@@ -13,7 +13,7 @@ from somatize.storage.columns import number
 from somatize.storage.packing import field_path
 
 from .buckets import Buckets
-from .growth import Grown, Row, Told
+from .growth import Grown, OpenTask, Row, Told
 from .lately import Lately
 from .turns import micro
 
@@ -21,7 +21,7 @@ TOOK = "took_us"
 _SPAN, _FEWEST = 10.0, 5
 """Over how many seconds a rate is taken, and over how many forwards where these were fewer."""
 _WRITTEN_AFTER = 0.25
-_TASKS, _LOGS, _BROKEN, _REMEMBERED = 200, 200, 20, 256
+_LOGS, _BROKEN, _REMEMBERED = 200, 20, 256
 
 
 class Count(NamedTuple):
@@ -58,31 +58,18 @@ class Broken(NamedTuple):
     why: str
 
 
-@dataclass
-class OpenTask:
+class Task:
     """A task that was open when it was last said, at `when`."""
 
-    fact: Fact
-    when: float
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds it had taken by then."""
-        return micro(self.fact, "took_us") / 1e6
-
-    @property
-    def done(self) -> float:
-        """How much of it was done."""
-        return _number(self.fact.get("done")) or 0.0
-
-    @property
-    def total(self) -> float | None:
-        """How much there is to do, if that is known."""
-        return _number(self.fact.get("total"))
+    def __init__(self, told: OpenTask) -> None:
+        self.fact, self.when = told
+        self.elapsed = micro(self.fact, "took_us") / 1e6
+        self.done = _number(self.fact.get("done")) or 0.0
+        self.total = _number(self.fact.get("total"))
 
     @property
     def remaining(self) -> float | None:
-        """Seconds it will take from then on, if it goes on as it did."""
+        """Seconds it will take from then on, if it goes on as it did; None where that can't be told."""
         if not self.total or not self.done or self.done > self.total:
             return None
         return self.elapsed / self.done * (self.total - self.done)
@@ -116,7 +103,7 @@ class Standing:
     count: Count = field(default_factory=Count)
     going_on: list[GoingOn] = field(default_factory=list)
     lately: Lately = field(default_factory=Lately)
-    tasks: dict[str, OpenTask] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
     streams: dict[str, Fact] = field(default_factory=dict)
     machines: dict[str, dict[str, Fact]] = field(default_factory=dict)
     logs: deque[Log] = field(default_factory=lambda: deque(maxlen=_LOGS))
@@ -153,6 +140,7 @@ class Standing:
         for told in grown.told:
             self._told(told)
         self._take_open(grown)
+        self.tasks = {key: Task(told) for key, told in grown.tasks.items()}
 
     def _column(self, curve: Curve, forwards: Sequence[int], values: Sequence[float]) -> None:
         if len(values):
@@ -188,8 +176,6 @@ class Standing:
             if kind == "log":
                 self.logs.append(Log(told.when, forward, fact))
                 self.said += 1
-            elif kind == "task":
-                self._task(fact, told.when)
             elif kind == "throughput":
                 self.streams[fact.get("stream", "")] = fact
             elif kind == "machine":
@@ -203,14 +189,6 @@ class Standing:
                 self.broken[place] = broken._replace(when=broken.when or known.when)
                 return
         self.broken.append(broken)
-
-    def _task(self, fact: Fact, when: float) -> None:
-        key = fact.get("id", "")
-        self.tasks.pop(key, None)
-        if fact.get("state") == "open" and key:
-            self.tasks[key] = OpenTask(fact, when)
-            if len(self.tasks) > _TASKS:
-                del self.tasks[next(iter(self.tasks))]
 
     def _take_open(self, grown: Grown) -> None:
         known, self._began = self._began, {}
@@ -236,7 +214,7 @@ class Standing:
             return None
         return (len(whens) - 1) / (whens[-1] - whens[0])
 
-    def open_tasks(self, alive: frozenset[str]) -> Iterator[OpenTask]:
+    def open_tasks(self, alive: frozenset[str]) -> Iterator[Task]:
         """The tasks that are open, of processes that live; `alive` are their pids, as text."""
         return (task for key, task in self.tasks.items() if key.partition("-")[0] in alive)
 

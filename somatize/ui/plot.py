@@ -70,11 +70,12 @@ class TextPlot:
     apart are drawn on a logarithmic axis, as in the figures.
     """
 
-    def __init__(self, extents: Extents, height: int, *, unit: float = 1.0, suffix: str = "") -> None:
-        """`extents` are in units of `unit`, of which `suffix` is the name."""
+    def __init__(self, extents: Extents, height: int, *, unit: float = 1.0, suffix: str = "", end: int = 0) -> None:
+        """`extents` are in units of `unit`, of which `suffix` is the name; `end` is the last forward, where known."""
         self._extents = [(forward, low / unit, high / unit) for forward, low, high in extents]
         self._height = max(2, height)
         self._suffix = suffix
+        self._end = max([end, *(forward for forward, _, _ in extents[-1:])])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines(options.max_width, ascii_only=options.ascii_only):
@@ -110,7 +111,7 @@ class TextPlot:
         return labels
 
     def _axis(self, columns: int) -> str:
-        first, last = f"{self._extents[0][0]:,}", f"{self._extents[-1][0]:,}"
+        first, last = f"{self._extents[0][0]:,}", f"{self._end:,}"
         room = columns - len(first) - len(last)
         return first + " " * room + last if room > 0 and first != last else first
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from somatize.facts import Fact
 from somatize.record.followed import DIED, ENDED, RECORDED, Followed
 from somatize.record.lately import HostSpent
-from somatize.record.standing import Broken, GoingOn, Log, OpenTask, Standing
+from somatize.record.standing import Broken, GoingOn, Log, Standing, Task
 from somatize.record.turns import Spent
 from somatize.status.units import count, duration, rate, scaled
 
@@ -144,7 +144,7 @@ class Parts:
         shown = found[-most:]
         return self._table([self._task(one) for one in shown], [one.fact.get("name", "") for one in shown])
 
-    def _task(self, task: OpenTask) -> list[Text]:
+    def _task(self, task: Task) -> list[Text]:
         since = max(0.0, self.now - task.when)
         total = task.total
         done = "" if not task.done and total is None else count(task.done) + (f"/{count(total)}" if total else "")

@@ -176,7 +176,9 @@ def _plot(curve: Curve, options: ConsoleOptions, lines: int) -> list[Text]:
         title.append(f"  in forward {curve.last[0]:,}", style="not bold dim")
     if lines < 3:
         return [title][:lines]
-    drawn = TextPlot(extents, lines - 1, unit=size, suffix=unit).lines(options.max_width, ascii_only=options.ascii_only)
+    end = curve.last[0] if curve.last is not None else 0
+    plot = TextPlot(extents, lines - 1, unit=size, suffix=unit, end=end)
+    drawn = plot.lines(options.max_width, ascii_only=options.ascii_only)
     return [title, *(Text(literal(line, options.encoding), no_wrap=True, overflow="crop") for line in drawn)]
 
 
