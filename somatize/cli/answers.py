@@ -10,9 +10,10 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from io import StringIO
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _AROUND = 4
 """Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
+_AT_ONCE = 1024
+"""Rows that are written together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +94,30 @@ def answering(function: F) -> F:
 
 def write_json(value: object) -> None:
     """Write one value as JSON."""
-    sys.stdout.write(_json(value) + "\n")
+    sys.stdout.write(_json()(value) + "\n")
 
 
-def _json_rows(rows: Iterable[Row]) -> None:
+def _json_rows(rows: Sequence[Row]) -> None:
     """An array with a line for each row, so that a long one can be read as it comes."""
-    before = "[\n"
-    for row in rows:
-        sys.stdout.write(before + _json(row))
-        before = ",\n"
-    sys.stdout.write("[]\n" if before == "[\n" else "\n]\n")
+    encode = _json()
+    for first in range(0, len(rows), _AT_ONCE):
+        lines = map(encode, rows[first : first + _AT_ONCE])
+        sys.stdout.write((",\n" if first else "[\n") + ",\n".join(lines))
+    sys.stdout.write("\n]\n" if rows else "[]\n")
 
 
-def _json(value: object) -> str:
+def _json() -> Callable[[object], str]:
+    """What makes JSON of a value, in letters that standard output can encode."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    try:
-        return json.dumps(value, ensure_ascii=plain, allow_nan=False, default=str)
-    except ValueError:
-        return json.dumps(_told(value), ensure_ascii=plain, allow_nan=False, default=str)
+    encode = json.JSONEncoder(ensure_ascii=plain, allow_nan=False, default=str).encode
+
+    def made(value: object) -> str:
+        try:
+            return encode(value)
+        except ValueError:
+            return encode(_told(value))
+
+    return made
 
 
 def _told(value: object) -> object:
@@ -125,13 +134,17 @@ def _told(value: object) -> object:
 def _csv_rows(rows: Sequence[Row], fields: Sequence[str]) -> None:
     heads = dict.fromkeys(fields if not rows else ())
     for row in rows:
-        heads.update(dict.fromkeys(row))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(heads)
-    names = list(heads)
-    for row in rows:
-        writer.writerow([_csv_cell(row.get(name)) for name in names])
+        if row.keys() - heads.keys():
+            heads.update(dict.fromkeys(row))
+    encode, names = _json(), list(heads)
+    for first in range(0, max(1, len(rows)), _AT_ONCE):
+        page = StringIO()
+        writer = csv.writer(page, lineterminator="\n")
+        if not first:
+            writer.writerow(names)
+        writer.writerows([_csv_cell(row.get(name), encode) for name in names] for row in rows[first : first + _AT_ONCE])
+        sys.stdout.write(page.getvalue())
 
 
-def _csv_cell(value: object) -> object:
-    return _json(value) if isinstance(value, list | tuple | Mapping) else value
+def _csv_cell(value: object, encode: Callable[[object], str]) -> object:
+    return encode(value) if isinstance(value, list | tuple | dict) else value

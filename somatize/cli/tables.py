@@ -11,14 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from somatize.ui.painting import Console, Table, Text, cell_len, console_for, cut, literal
+from somatize.ui.painting import Table, Text, cell_len, console_for, cut, literal
 
 Row = Mapping[str, Any]
 
 _GAP = 2
-_TROUBLE = frozenset({"broke", "lost", "failed", "ERROR", "CRITICAL"})
-_DOUBT = frozenset({"interrupted", "WARNING"})
-_GOING = frozenset({"open", "recording"})
+_AT_ONCE = 4096
+"""Rows that are laid out together where a program reads: the first of a million should not wait for the last."""
+
+_PAINTED = {
+    "red": ("broke", "lost", "failed", "ERROR", "CRITICAL"),
+    "yellow": ("interrupted", "WARNING"),
+    "cyan": ("open", "recording"),
+}
+_STYLES = {word: style for style, words in _PAINTED.items() for word in words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +52,36 @@ class _Filled:
     def least(self) -> int:
         return self.width if self.column.least is None else min(self.width, self.column.least)
 
+    def wide(self, width: int) -> _Filled:
+        return _Filled(self.column, self.cells, width)
+
+    def aligned(self, words: str) -> str:
+        if words.isascii() and len(words) <= self.width:
+            return words.rjust(self.width) if self.column.right else words.ljust(self.width)
+        words = cut(words, self.width)
+        blank = " " * (self.width - cell_len(words))
+        return blank + words if self.column.right else words + blank
+
 
 def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     """Print rows on standard output, fitted where that is a terminal."""
-    stream = sys.stdout
-    console = console_for(stream)
-    width = console.width if stream.isatty() else None
-    filled = _filled(rows, columns, console.encoding)
-    shown = chosen(filled, width)
-    paint = _painter(console) if console.is_terminal else _write
-    _print(shown, len(rows), paint)
+    console = console_for(sys.stdout)
+    said = [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
+    if not sys.stdout.isatty():
+        _print_all(rows, said, console.encoding)
+        return
+    chosen = _chosen(_filled(rows, said, console.encoding), console.width)
+    console.print(_painted([(one.aligned(one.column.head), "bold") for one in chosen]), soft_wrap=True)
+    for row in range(len(rows)):
+        cells = [(one.aligned(one.cells[row]), _style(one.cells[row])) for one in chosen]
+        console.print(_painted(cells), soft_wrap=True)
+
+
+def fitted(rows: Sequence[Row], columns: Sequence[Column], width: int, encoding: str = "utf-8") -> list[str]:
+    """The lines of a table without colours, none wider than `width`."""
+    said = [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
+    chosen = _chosen(_filled(rows, said, encoding), width)
+    return [_line(one.aligned(one.column.head) for one in chosen), *_lines(chosen)]
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -64,7 +90,7 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     console = console_for(stream)
     encoding = console.encoding
     if not stream.isatty():
-        wide = max((_width(name) for name, _ in pairs), default=0)
+        wide = max((len(name) for name, _ in pairs), default=0)
         for name, says in pairs:
             stream.write(f"{shown(name, encoding):{wide}}  {shown(says, encoding)}".rstrip() + "\n")
         return
@@ -76,24 +102,10 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def fitted(rows: Sequence[Row], columns: Sequence[Column], width: int | None, encoding: str = "utf-8") -> list[str]:
-    """The lines of a table without colours, none wider than `width`."""
-    lines: list[str] = []
-    _print(chosen(_filled(rows, columns, encoding), width), len(rows), lambda cells: lines.append(_joined(cells)))
-    return lines
-
-
-def _filled(rows: Sequence[Row], columns: Sequence[Column], encoding: str) -> list[_Filled]:
-    filled = []
-    for column in columns:
-        cells = [shown(column.says(row), encoding) for row in rows]
-        if column.worth == 0 or any(cells):
-            filled.append(_Filled(column, cells, max([cell_len(column.head), *map(_width, cells)])))
-    return filled
-
-
 def shown(words: str, encoding: str) -> str:
     """Words as one cell: a line, with what the terminal cannot encode in letters that it can."""
+    if words.isascii() and words.isprintable() and len(words) < _AT_ONCE:
+        return words
     return literal(words.replace("µ", "u") if "µ" in words and not _encodes("µ", encoding) else words, encoding)
 
 
@@ -104,14 +116,20 @@ def _encodes(letter: str, encoding: str) -> bool:
         return False
 
 
+def _filled(rows: Sequence[Row], columns: Sequence[Column], encoding: str) -> list[_Filled]:
+    filled = []
+    for column in columns:
+        cells = [shown(column.says(row), encoding) for row in rows]
+        filled.append(_Filled(column, cells, max([cell_len(column.head), *map(_width, cells)])))
+    return filled
+
+
 def _width(words: str) -> int:
     return len(words) if words.isascii() else cell_len(words)
 
 
-def chosen(filled: Sequence[_Filled], width: int | None) -> list[_Filled]:
+def _chosen(filled: Sequence[_Filled], width: int) -> list[_Filled]:
     """The columns that there is room for, each as wide as it may be, in their order."""
-    if width is None:
-        return list(filled)
     room = width + _GAP
     kept: list[_Filled] = []
     for one in sorted(filled, key=lambda one: one.column.worth):
@@ -120,56 +138,41 @@ def chosen(filled: Sequence[_Filled], width: int | None) -> list[_Filled]:
             room -= one.least + _GAP
     widths = {}
     for one in kept:  # what is left goes to those that were cut, the worthiest first
-        widths[one.column.head] = one.least + min(one.width - one.least, max(room, 0))
-        room -= widths[one.column.head] - one.least
+        widths[one.column] = one.least + min(one.width - one.least, max(room, 0))
+        room -= widths[one.column] - one.least
     if room < 0:
-        widths[kept[0].column.head] = max(1, width)
-    return [_Filled(one.column, one.cells, widths[one.column.head]) for one in filled if one in kept]
+        widths[kept[0].column] = max(1, width)
+    return [one.wide(widths[one.column]) for one in filled if one.column in widths]
 
 
-_Cell = tuple[str, str]
-"""Words as wide as their column, and how they are painted."""
+def _print_all(rows: Sequence[Row], columns: Sequence[Column], encoding: str) -> None:
+    """Print a table for a program: nothing is cut, and columns widen as the rows come."""
+    widths = [0] * len(columns)
+    for first in range(0, len(rows), _AT_ONCE):
+        filled = _filled(rows[first : first + _AT_ONCE], columns, encoding)
+        widths = [max(width, one.width) for width, one in zip(widths, filled, strict=True)]
+        chosen = [one.wide(width) for one, width in zip(filled, widths, strict=True)]
+        heads = [] if first else [_line(one.aligned(one.column.head) for one in chosen)]
+        sys.stdout.write("\n".join([*heads, *_lines(chosen), ""]))
 
 
-def _print(shown: Sequence[_Filled], rows: int, paint: Callable[[list[_Cell]], object]) -> None:
-    paint([(_aligned(one, one.column.head), "bold") for one in shown])
-    for row in range(rows):
-        paint([(_aligned(one, one.cells[row]), _style(one.cells[row])) for one in shown])
+def _lines(chosen: Sequence[_Filled]) -> list[str]:
+    columns = [[one.aligned(words) for words in one.cells] for one in chosen]
+    return [_line(cells) for cells in zip(*columns, strict=True)]
 
 
-def _aligned(one: _Filled, words: str) -> str:
-    room = one.width - _width(words)
-    if room < 0:
-        words = cut(words, one.width)
-        room = one.width - _width(words)
-    return " " * room + words if one.column.right else words + " " * room
+def _line(cells: Any) -> str:
+    return (" " * _GAP).join(cells).rstrip()
 
 
 def _style(words: str) -> str:
-    first = words.partition(":")[0]
-    if first in _TROUBLE:
-        return "red"
-    return "yellow" if first in _DOUBT else "cyan" if first in _GOING else ""
+    return _STYLES.get(words, "")
 
 
-def _joined(cells: list[_Cell]) -> str:
-    return (" " * _GAP).join(words for words, _ in cells).rstrip()
-
-
-def _write(cells: list[_Cell]) -> None:
-    sys.stdout.write(_joined(cells) + "\n")
-
-
-def _painter(console: Console) -> Callable[[list[_Cell]], object]:
-    def paint(cells: list[_Cell]) -> None:
-        line = Text()
-        for number, (words, style) in enumerate(cells):
-            line.append(words if not number else " " * _GAP)
-            if number:
-                line.append(words, style=style)
-            else:
-                line.stylize(style)
-        line.rstrip()
-        console.print(line, soft_wrap=True)
-
-    return paint
+def _painted(cells: Sequence[tuple[str, str]]) -> Text:
+    line = Text()
+    for number, (words, style) in enumerate(cells):
+        line.append(" " * _GAP if number else "")
+        line.append(words, style=style)
+    line.rstrip()
+    return line

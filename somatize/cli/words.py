@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 
 from somatize.status.units import duration, scaled
 
@@ -11,6 +12,7 @@ _DAY = 86400.0
 _WHOLE = 1e12
 
 
+@lru_cache
 def took(us: float | None) -> str:
     """A duration given in microseconds."""
     return "" if us is None else duration(us / 1e6)
@@ -28,12 +30,13 @@ def count(number: float | None) -> str:
 
 def clock(when: float | None) -> str:
     """An instant in the time of this machine: the hour of what is less than a day old, the date of what is older."""
-    if when is None:
-        return ""
+    return "" if when is None else _clock(int(when), int(time.time()))
+
+
+@lru_cache
+def _clock(when: int, now: int) -> str:
     there = time.localtime(when)
-    if 0 <= time.time() - when < _DAY:
-        return time.strftime("%H:%M:%S", there)
-    return time.strftime("%Y-%m-%d %H:%M", there)
+    return time.strftime("%H:%M:%S" if 0 <= now - when < _DAY else "%Y-%m-%d %H:%M", there)
 
 
 def ago(when: float | None) -> str:
