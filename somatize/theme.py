@@ -68,6 +68,11 @@ def dash(index: int) -> str:
     return DASHES[index // len(HUES) % len(DASHES)]
 
 
+def fill(index: int) -> str:
+    """The colour in which what is at the place of that number is filled: beyond the sixth hue, paler."""
+    return hue(index) if index < len(HUES) else tint(hue(index), max(0.2, 0.55 - 0.15 * (index // len(HUES) - 1)))
+
+
 def tint(colour: str, opacity: float) -> str:
     """A hue as a fill that lets the page through."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
@@ -117,7 +122,8 @@ def title(theme: Theme, words: str, notes: Sequence[str]) -> tuple[dict[str, Any
         "y": 1,
         "yref": "container",
         "yanchor": "top",
-        "pad": {"t": 12, "l": 10},
+        # Plotly anchors several lines by the second of them.
+        "pad": {"t": 12 if len(lines) == 1 else 23, "l": 10},
         "font": {"size": TITLE, "color": theme.ink},
         "subtitle": {
             "text": "<br>".join(escaped(line) for line in notes),
@@ -145,9 +151,21 @@ def legend_height(data: Sequence[Mapping[str, Any]], beside: float = 0.0) -> int
 
     `beside` is how wide the labels of the axis are, to the right of which it begins.
     """
-    names = [unescape(str(trace["name"])) for trace in data if trace.get("showlegend", True)]
-    columns = max(1, int((_NARROW - beside) / (44 + 6.4 * max(map(len, names), default=1))))
-    return 29 * -(-len(names) // columns) + 10
+    groups: dict[str, list[float]] = {}
+    for trace in data:
+        if trace.get("showlegend", True):
+            name = unescape(str(trace["name"]))
+            groups.setdefault(trace.get("legendgroup") or name, []).append(44 + 6.4 * len(name))
+    widths = [max(group) for group in groups.values()]
+    if not any("legendgroup" in trace for trace in data):  # then all are as wide as the widest
+        widths = [max(widths, default=0.0)] * len(widths)
+    height, at, row = 10, 0.0, 0
+    for width, group in zip(widths, groups.values(), strict=True):
+        if at and at + width > _NARROW - beside:
+            height, at, row = height + row, 0.0, 0
+        at += width
+        row = max(row, 10 + 19 * len(group))
+    return height + row
 
 
 def in_the_middle(theme: Theme, words: str, y: float = 0.5) -> dict[str, Any]:
@@ -168,6 +186,9 @@ def in_the_middle(theme: Theme, words: str, y: float = 0.5) -> dict[str, Any]:
 _MEANT: Mapping[str, str] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;", "{": "&#123;"}
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _WORD = re.compile(r"\S+")
+_RIGHT_TO_LEFT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
+_TURNED = re.compile(f"[{_RIGHT_TO_LEFT}](?:[{_RIGHT_TO_LEFT} ]*[{_RIGHT_TO_LEFT}])?(?! *[{_RIGHT_TO_LEFT}])(?=.)")
+_LEFT_TO_RIGHT = "\u200e"
 
 
 def escaped(words: object, most: int | None = None) -> str:
@@ -178,7 +199,9 @@ def escaped(words: object, most: int | None = None) -> str:
     one_line = plain(words)
     if most is not None:
         one_line = cut(one_line, most)
-    return "".join([_MEANT.get(letter, letter) for letter in one_line])
+    # What follows a word that is read from the right, such as a count, must not be drawn to its other side.
+    sided = _TURNED.sub(rf"\g<0>{_LEFT_TO_RIGHT}", one_line)
+    return "".join([_MEANT.get(letter, letter) for letter in sided])
 
 
 def plain(words: object) -> str:
@@ -192,6 +215,19 @@ def cut(words: str, most: int) -> str:
         return words
     end = (most - 1) // 3
     return f"{words[: most - 1 - end]}…{words[len(words) - end :]}"
+
+
+def apart(names: Sequence[str], most: int) -> list[str]:
+    """Each name in at most `most` letters; those that differ only where they would be cut are shown from there."""
+    shown = [cut(plain(name), most) for name in names]
+    for one in {one for one in shown if shown.count(one) > 1}:
+        alike = [place for place, other in enumerate(shown) if other == one]
+        letters = zip(*(plain(names[place]) for place in alike), strict=False)
+        same = next((at for at, each in enumerate(letters) if len(set(each)) > 1), None)
+        for place in alike if same is not None else []:
+            rest = plain(names[place])[max(0, (same or 0) - 4) :]
+            shown[place] = f"…{rest}" if len(rest) < most else f"…{rest[: most - 2]}…"
+    return shown
 
 
 def wrapped(words: str, width: int = 60) -> list[str]:
@@ -231,6 +267,16 @@ def took(us: float) -> str:
         if us < end:
             return f"{us / size:.3g} {name}"
     return "1 min"
+
+
+def power(number: float) -> str:
+    """A number at a tick of a logarithmic axis, as other axes write theirs."""
+    if not number or 1e-4 <= abs(number) < 1e5:
+        return f"{number:,.6g}"
+    digits, exponent = f"{number:.3e}".split("e")
+    factor = f"{float(digits):g}"
+    raised = f"10<sup>{int(exponent)}</sup>".replace("-", "−")
+    return raised if factor == "1" else f"{factor}×{raised}"
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:

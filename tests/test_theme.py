@@ -104,6 +104,32 @@ def test_names_are_text(words, shown):
     assert theme.escaped(words) == shown
 
 
+def test_what_follows_a_name_read_from_the_right_stays_to_the_right_of_it():
+    assert theme.escaped("ריצה אחת: 180") == "ריצה אחת\u200e: 180"
+    assert theme.escaped("run ריצה אחת") == "run ריצה אחת"
+
+
+def test_names_that_are_cut_alike_are_shown_from_where_they_differ():
+    assert theme.apart(["a", "b"], 9) == ["a", "b"]
+    assert theme.apart(["abcdefgh1xyz", "abcdefgh2xyz", "k"], 9) == ["…efgh1xyz", "…efgh2xyz", "k"]
+    assert theme.apart(["same name here"] * 2, 9) == ["same n…re"] * 2
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1, "1"), (0.0001, "0.0001"), (20_000, "20,000"), (1e5, "10<sup>5</sup>"), (2e-7, "2×10<sup>−7</sup>")],
+)
+def test_a_tick_is_written_as_on_a_linear_axis(number, words):
+    assert theme.power(number) == words
+
+
+def test_a_legend_is_as_high_as_its_rows_need():
+    short = [{"name": name, "legendgroup": name} for name in ("loss", "took", "broke")]
+    assert theme.legend_height(short) == 39
+    assert theme.legend_height([*short, {"name": "x" * 50, "legendgroup": "x"}]) == 68
+    assert theme.legend_height([{"name": "hidden", "showlegend": False}]) == 10
+
+
 @given(st.text())
 def test_nothing_is_left_that_a_figure_would_interpret(words):
     shown = theme.escaped(words)

@@ -116,7 +116,13 @@ def _stroke(look: Theme, xs: list[float | None], ys: list[float | None]) -> dict
         "x": xs,
         "y": ys,
         "line": {"color": look.faint, "width": 1.3},
-        "marker": {"symbol": "arrow", "angleref": "previous", "size": size, "color": look.faint},
+        "marker": {
+            "symbol": "arrow",
+            "angleref": "previous",
+            "size": size,
+            "color": look.faint,
+            "line": {"width": 0},
+        },
         "hoverinfo": "skip",
     }
 

@@ -18,7 +18,7 @@ from somatize.theme import Theme
 
 from .columns import Columns
 from .notes import notes_of, resumed_at, silence_of
-from .panels import Extent, is_logarithmic, label, place_panels, value_axis
+from .panels import Extent, Scale, label, place_panels, scale_of, scale_of_durations, value_axis
 from .strokes import Look, Strokes, broke_trace, series_traces, took_trace
 
 if TYPE_CHECKING:
@@ -28,16 +28,19 @@ _POINTS = 2400
 """About how many points all series of one figure have together once they are condensed, and all durations."""
 _FEWEST_BUCKETS = 50
 _RESUMED_SHOWN, _RUNS_TOLD = 30, 6
+_RUN = 28
+"""How many letters of a run's name stand in the legend of several."""
 _LABEL, _TO_LEGEND = 28, 46
 """Heights in pixels: a panel's label, the axis of forwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Traces and a layout, plain dicts: what a plotly figure is made of."""
+    """Traces and a layout, plain dicts: what a plotly figure is made of. And the scale of each panel of numbers."""
 
     data: list[dict[str, Any]]
     layout: dict[str, Any]
+    scales: Sequence[Scale] = ()
 
 
 def progress_figure(
@@ -49,15 +52,21 @@ def progress_figure(
 
 
 def progress_picture(
-    columns: Sequence[Columns], *, smooth: int | None = None, theme: str | None = None, title: str | None = None
+    columns: Sequence[Columns],
+    *,
+    smooth: int | None = None,
+    theme: str | None = None,
+    title: str | None = None,
+    scales: Sequence[Scale] = (),
 ) -> Picture:
     """A panel per number that was asked for, and below them how long each forward took, all over one axis of forwards.
 
     `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
-    mean is taken, 0 for no mean, None for a twentieth of them. `title` is text. Raises `FigureError`.
+    mean is taken, 0 for no mean, None for a twentieth of them. `title` is text. `scales` are those of a picture of
+    more of the same, on whose axes this one is drawn. Raises `FigureError`.
     """
     _check(columns, smooth)
-    return _Progress(columns, smooth, themes.theme_of(theme), title).picture()
+    return _Progress(columns, smooth, themes.theme_of(theme), title, scales).picture()
 
 
 def _check(columns: Sequence[Columns], smooth: int | None) -> None:
@@ -72,7 +81,14 @@ def _check(columns: Sequence[Columns], smooth: int | None) -> None:
 class _Progress:
     """One picture being made."""
 
-    def __init__(self, columns: Sequence[Columns], smooth: int | None, look: Theme, title: str | None) -> None:
+    def __init__(
+        self,
+        columns: Sequence[Columns],
+        smooth: int | None,
+        look: Theme,
+        title: str | None,
+        scales: Sequence[Scale],
+    ) -> None:
         self.columns = columns
         self.smooth = smooth
         self.look = look
@@ -85,8 +101,9 @@ class _Progress:
         lines = max(1, self.series) * len(columns)
         self.runs = [Strokes(one, max(_FEWEST_BUCKETS, _POINTS // 4 // lines)) for one in columns]
         self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
-        longest = self.extents[-1].high if self.extents[-1] else 0.0
-        self.unit, self.size = themes.unit(longest)
+        of_series = scales or [scale_of(extent) for extent in self.extents[:-1]]
+        self.scales = [*of_series, scale_of_durations(self.extents[-1])]
+        self.shown = themes.apart([one.run for one in columns], _RUN)
 
     def _extent(self, places: Sequence[int | None]) -> Extent | None:
         drawn = [number for strokes in self.runs for place in places for number in strokes.drawn(place)]
@@ -94,28 +111,30 @@ class _Progress:
 
     def picture(self) -> Picture:
         data = [trace for order in range(len(self.runs)) for trace in self._lines(order)]
-        data += [took_trace(run, self.panels[-1], self._look(order), self.size) for order, run in enumerate(self.runs)]
+        size = self.scales[-1].size
+        data += [took_trace(run, self.panels[-1], self._look(order), size) for order, run in enumerate(self.runs)]
         data += [self._breaks(order) for order in range(len(self.runs))]
         self._hover(data)
-        return Picture(data, self._layout(themes.legend_height(data)))
+        return Picture(data, self._layout(themes.legend_height(data)), self.scales[:-1])
 
     def _look(self, order: int, place: int | None = None, stream: int | None = None) -> Look:
         """One run: a hue per series. Several: a hue per run, and where streams share a panel a stroke per stream."""
         if len(self.runs) > 1:
             stroke = themes.dash(order) if stream is None else themes.DASHES[stream % len(themes.DASHES)]
-            return Look(themes.hue(order), stroke, f"{themes.escaped(self.columns[order].run, 40)}: ")
+            return Look(themes.hue(order), stroke, f"{themes.escaped(self.shown[order])}: ")
         index = self.series if place is None else place
         return Look(themes.hue(index), themes.dash(index), "")
 
     def _lines(self, order: int) -> list[dict[str, Any]]:
         traces = []
-        for panel, places in zip(self.panels, self.within, strict=False):
+        for panel, places, scale in zip(self.panels, self.within, self.scales, strict=False):
             for at, place in enumerate(places):
                 look = self._look(order, place, at if len(places) > 1 else None)
                 named = len(self.runs) == 1 or place == 0  # of several runs, each shows its first line
                 if len(places) > 1:  # and of several streams those that said something
                     named = bool(self.runs[order].drawn(place))
-                traces += series_traces(self.runs[order], place, panel, look, self.smooth, named=named)
+                run = self.runs[order]
+                traces += series_traces(run, place, panel, look, self.smooth, named=named, size=scale.size)
         return traces
 
     def _breaks(self, order: int) -> dict[str, Any]:
@@ -148,10 +167,8 @@ class _Progress:
             shapes=self._resumptions(),
             xaxis=self._forwards_axis(),
         )
-        for panel, extent in zip(self.panels, self.extents, strict=True):
-            took = panel is self.panels[-1]
-            scaled = extent.scaled(self.size) if took and extent else extent
-            layout[panel.key] = value_axis(self.look, panel, scaled, durations=took)
+        for panel, extent, scale in zip(self.panels, self.extents, self.scales, strict=True):
+            layout[panel.key] = value_axis(self.look, panel, extent, scale, durations=panel is self.panels[-1])
         layout[f"yaxis{len(self.panels) + 1}"] = {
             "overlaying": "y",
             "range": [0, 1],
@@ -164,20 +181,17 @@ class _Progress:
         if len(self.runs) == 1:
             return themes.wrapped(". ".join(notes_of(self.runs[0])))
         lines = []
-        for strokes in self.runs[:_RUNS_TOLD]:
-            lines += themes.wrapped(
-                f"{themes.cut(strokes.columns.run, 30)}: {'; '.join(notes_of(strokes, brief=True))}"
-            )
+        for name, strokes in list(zip(self.shown, self.runs, strict=True))[:_RUNS_TOLD]:
+            lines += themes.wrapped(f"{name}: {'; '.join(notes_of(strokes, brief=True))}")
         more = len(self.runs) - _RUNS_TOLD
         return lines + ([f"and {themes.counted(more, 'run')} more"] if more > 0 else [])
 
     def _annotations(self) -> list[dict[str, Any]]:
         made = []
-        for place, (panel, extent) in enumerate(zip(self.panels, self.extents, strict=True)):
+        for place, (panel, extent, scale) in enumerate(zip(self.panels, self.extents, self.scales, strict=True)):
             took = panel is self.panels[-1]
-            words = f"took, {self.unit}" if took else themes.escaped(panel.name, 44)
-            words += ", log scale" if extent and is_logarithmic(extent, durations=took) else ""
-            made.append(label(self.look, panel, words))
+            name = "took" if took else themes.escaped(panel.name, 44)
+            made.append(label(self.look, panel, name + (scale.words if extent or took else "")))
             if extent is None:
                 silence = self._no_end() if took else silence_of(self.columns, self.within[place])
                 made.append(themes.in_the_middle(self.look, silence, panel.middle))
@@ -214,4 +228,5 @@ class _Progress:
             title={"text": "forward", "font": {"size": themes.TEXT, "color": self.look.ink}, "standoff": 6},
             showspikes=False,
             showticklabels=bool(found),
+            showgrid=bool(found),
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from somatize import plotting
+from somatize import theme as themes
 from somatize.errors import FigureError
 
 from .asked import Place
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from somatize.plotting import Figure
 
 Names = str | Sequence[str]
+_NAMED, _NAME = 4, 28
+"""How many runs a title names, and how many letters of each."""
 
 
 def progress(
@@ -87,7 +90,8 @@ def title_of(columns: Sequence[Columns]) -> str:
     names = [one.run for one in columns]
     if len(names) == 1:
         return f"run {names[0]}"
-    return f"runs {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    shown = themes.apart(names, _NAME)[:_NAMED]
+    return f"runs {', '.join(shown)}" + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def several(what: str, given: Names) -> list[str]:

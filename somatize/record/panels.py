@@ -12,6 +12,8 @@ from somatize.theme import Theme
 _ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN = 250, 160, 110, 44
 _APART, _APART_TOOK = 1e4, 30.0
 """How far the highest is above the lowest, or of durations above the middle one, where an axis is logarithmic."""
+_LEAST, _MOST = 1e-280, 1e300
+"""Between these plotly can divide a linear axis; beyond, the digits of numbers are drawn on it."""
 _TICKS = 7
 
 
@@ -58,12 +60,44 @@ class Extent(NamedTuple):
     high: float
     middle: float
 
-    def scaled(self, size: float) -> Extent:
-        """The same in units of `size`."""
-        return Extent(self.low / size, self.high / size, self.middle / size)
+
+class Scale(NamedTuple):
+    """How the numbers of a panel become heights: each divided by `size`, on a logarithmic axis or a linear one.
+
+    `words` say so, after the panel's name.
+    """
+
+    size: float = 1.0
+    words: str = ""
+    logarithmic: bool = False
 
 
-def value_axis(look: Theme, panel: Panel, extent: Extent | None, *, durations: bool = False) -> dict[str, Any]:
+def scale_of(extent: Extent | None) -> Scale:
+    """The scale of a series."""
+    if extent is None:
+        return Scale()
+    highest = max(abs(extent.low), abs(extent.high))
+    beyond = highest > 0 and not _LEAST <= highest <= _MOST
+    if extent.low > 0 and (beyond or extent.high / extent.low > _APART):
+        return Scale(words=", log scale", logarithmic=True)
+    if beyond:
+        exponent = math.floor(math.log10(highest))
+        size = 10.0**exponent or 5e-324
+        return Scale(size, f", in {themes.power(float(f'1e{exponent}') or size)}")
+    return Scale()
+
+
+def scale_of_durations(extent: Extent | None) -> Scale:
+    """The scale of durations in microseconds: the unit that fits them, or several on a logarithmic axis."""
+    unit, size = themes.unit(extent.high if extent else 0.0)
+    if extent and extent.low > 0 and extent.high / extent.middle > _APART_TOOK:
+        return Scale(size, ", log scale", logarithmic=True)
+    return Scale(size, f", {unit}")
+
+
+def value_axis(
+    look: Theme, panel: Panel, extent: Extent | None, scale: Scale, *, durations: bool = False
+) -> dict[str, Any]:
     """The axis of values of a panel; with nothing to draw it has no numbers on it."""
     common: dict[str, Any] = {
         "domain": [panel.low, panel.high],
@@ -74,43 +108,57 @@ def value_axis(look: Theme, panel: Panel, extent: Extent | None, *, durations: b
     }
     if extent is None:
         return themes.axis(look, **common, range=[0, 1], showticklabels=False, showgrid=False, fixedrange=True)
-    if is_logarithmic(extent, durations=durations):
-        low, high = math.log10(extent.low), math.log10(extent.high)
-        room = (high - low) * 0.06
-        ticks = _log_ticks(low - room, high + room)
-        words = [f"{tick:g}" for tick in ticks]
-        return themes.axis(look, **common, type="log", range=[low - room, high + room], tickvals=ticks, ticktext=words)
-    return themes.axis(look, **common, type="linear", range=_room(extent, from_zero=durations))
+    low, high = extent.low / scale.size, extent.high / scale.size
+    if scale.logarithmic:
+        low, high = math.log10(low), math.log10(high)
+        room = (high - low) * 0.06 or 0.5
+        ticks = (_duration_ticks if durations else _log_ticks)(low - room, high + room, scale.size)
+        marked = {"tickvals": [at for at, _ in ticks], "ticktext": [words for _, words in ticks]}
+        return themes.axis(look, **common, type="log", range=[low - room, high + room], **marked)
+    return themes.axis(look, **common, type="linear", range=_room(low, high, from_zero=durations))
 
 
-def is_logarithmic(extent: Extent, *, durations: bool) -> bool:
-    """Whether the numbers are so far apart that a linear axis would show the highest only."""
-    if extent.low <= 0:
-        return False
-    return extent.high / extent.middle > _APART_TOOK if durations else extent.high / extent.low > _APART
+_Ticks = list[tuple[float, str]]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def _log_ticks(low: float, high: float, _size: float) -> _Ticks:
     """A few round numbers between two powers of ten."""
     for digits, every in (((1, 2, 5), 1), *(((1,), every) for every in (1, 2, 3, 5, 10, 20, 50, 100, 200))):
         powers = range(math.ceil((low - 1) / every) * every, math.floor(high) + 1, every)
         ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
         ticks = [tick for tick in ticks if tick and low <= math.log10(tick) <= high]
         if len(ticks) <= _TICKS:
-            return ticks
+            return [(tick, themes.power(tick)) for tick in ticks]
     return []
 
 
-def _room(extent: Extent, *, from_zero: bool) -> list[float]:
-    """A range with some room around what is drawn, also if that is one number or the largest floats there are."""
-    low, high = extent.low, extent.high
+_DURATIONS: Sequence[Sequence[float]] = (
+    [digit * 10.0**power for power in range(6) for digit in (1, 2, 5)]
+    + [seconds * 1e6 for seconds in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)]
+    + [hours * 3.6e9 for hours in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)],
+    [10.0**power for power in range(8)] + [6e7, 6e8, 3.6e9, 3.6e10, 3.6e11, 3.6e12],
+    [1.0, 1e3, 1e6, 6e7, 3.6e9, 3.6e11],
+)
+"""Round durations in microseconds, from many to few."""
+
+
+def _duration_ticks(low: float, high: float, size: float) -> _Ticks:
+    """A few round durations between two powers of ten of `size` microseconds, each in its own unit."""
+    for round_ones in _DURATIONS:
+        ticks = [us for us in round_ones if low <= math.log10(us / size) <= high]
+        if len(ticks) <= _TICKS:
+            break
+    return [(us / size, themes.took(us)) for us in ticks]
+
+
+def _room(low: float, high: float, *, from_zero: bool) -> list[float]:
+    """A range with some room around what is drawn, also if that is one number."""
     if from_zero and low >= 0:
-        return [0.0, min(high * 1.08, 1.7e308) if high else 1.0]
-    half = high / 2 - low / 2
-    room = half * 0.12
+        return [0.0, high * 1.08 if high else 1.0]
+    room = (high - low) * 0.06
     if not room:
         room = abs(high) * 0.1 or 1.0
-    return [max(low - room, -1.7e308), min(high + room, 1.7e308)]
+    return [low - room, high + room]
 
 
 def label(look: Theme, panel: Panel, words: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
 _EACH_MARKED = 60
 """Up to how many points each has a marker; beyond, only those that no stroke reaches."""
 _MOST_BREAKS = 4000
+_NAME = 40
+"""How many letters of a series' name stand in the legend."""
 _WHY_WIDTH = 64
 Drawn = tuple[list[int | None], list[float | None]]
 
@@ -112,26 +114,39 @@ def window_of(series: Series, smooth: int | None) -> int:
 
 
 def series_traces(
-    strokes: Strokes, place: int, panel: Panel, look: Look, smooth: int | None, *, named: bool
+    strokes: Strokes, place: int, panel: Panel, look: Look, smooth: int | None, *, named: bool, size: float = 1.0
 ) -> list[dict[str, Any]]:
-    """A series as it was said, thin, and over it its rolling mean, bold; `named` says if it is in the legend."""
+    """A series as it was said, thin, and over it its rolling mean, bold, both in units of `size`.
+
+    `named` says if it is in the legend.
+    """
     stretches = strokes.series[place]
     series = strokes.columns.series[place]
     xs, ys = strokes.points(stretches)
     smoothed = smooth is None or smooth > 0
-    raw = look.trace(themes.escaped(series.name), xs, ys, panel)
+    name = themes.escaped(series.name, _NAME)
+    raw = look.trace(name, xs, ys, panel)
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.8 if smoothed else 1.0
     raw |= _marked(ys, look.colour)
     raw["showlegend"] = named and (not smoothed or not look.prefix)
     if not smoothed:
-        return [raw]
+        return [_in_units(raw, size)]
     means = [RollingMeans(one.values, window_of(series, smooth)) for one in stretches]
-    bold = look.trace(f"{themes.escaped(series.name)}, smoothed", *strokes.points(stretches, means), panel)
+    bold = look.trace(f"{name}, smoothed", *strokes.points(stretches, means), panel)
     bold["line"] |= {"width": themes.SMOOTHED}
     bold |= _marked(bold["y"], look.colour, each=0, size=6)
     bold["showlegend"] = named
-    return [raw, bold]
+    return [_in_units(raw, size), _in_units(bold, size)]
+
+
+def _in_units(trace: dict[str, Any], size: float) -> dict[str, Any]:
+    """The same line in units of `size`; the hover says the numbers themselves."""
+    if size == 1.0:
+        return trace
+    ys = trace["y"]
+    said = [None if y is None else f"{y:.6g}" for y in ys]
+    return trace | {"y": [None if y is None else y / size for y in ys], "customdata": said}
 
 
 def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[str, Any]:
@@ -171,14 +186,16 @@ def _marked(ys: Sequence[float | None], colour: str, each: int = _EACH_MARKED, s
     """Markers: on every point where there are at most `each`, else on those that no stroke reaches."""
     there = [y is not None for y in ys]
     if 0 < there.count(True) <= each:
-        return {"mode": "lines+markers", "marker": {"size": size, "color": colour}}
+        return {"mode": "lines+markers", "marker": {"size": size, "color": colour, "line": {"width": 0}}}
     alone = [
         here and not before and not after
         for before, here, after in zip([False, *there], there, [*there[1:], False], strict=False)
     ]
     if not any(alone):
         return {"mode": "lines"}
-    return {"mode": "lines+markers", "marker": {"size": [size * one for one in alone], "color": colour}}
+    # Markers of several sizes would have a white rim.
+    sizes = [size * one for one in alone]
+    return {"mode": "lines+markers", "marker": {"size": sizes, "color": colour, "line": {"width": 0}}}
 
 
 def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
     def read(stretch: Stretch) -> Picture:
         again = [columns_of(store, one.run, names, stretch) for one in columns]
         alike(again, keys)
-        return progress_picture(again, smooth=smooth, theme=theme, title=title)
+        return progress_picture(again, smooth=smooth, theme=theme, title=title, scales=picture.scales)
 
     zoom = Zoom(shown, read, picture)
     shown.layout.on_change(zoom.changed, "xaxis.range")

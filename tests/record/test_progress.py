@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from array import array
 
 import pytest
 
@@ -10,7 +11,8 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import FigureError, UnknownRun, WhichRun
 from somatize.record import curve, progress
 from somatize.record.column_reader import columns_of
-from somatize.record.columns import LOST
+from somatize.record.columns import LOST, OK, Columns
+from somatize.record.drawn import progress_picture
 
 
 def said(store, values, run="r", summarising=("loss",), kind="loss"):
@@ -217,7 +219,11 @@ C029 = {
     "all equal": ([3.0] * 5, (3.0,) * 5, "5 forwards"),
     "far apart": ([1e-300, 1e300], (1e-300, 1e300), "log scale"),
     "text": (["well", "better"], (None, None), "loss was never a finite number: 2 texts"),
-    "the largest": ([1.7e308, -1.7e308], (1.7e308, -1.7e308), "2 forwards"),
+    # Plotly cannot place these on a linear axis: it draws lines that leave the figure, or nothing at all.
+    "the largest": ([1.7e308, -1.7e308], (1.7, -1.7), "loss, in 10<sup>308</sup>"),
+    "the smallest": ([-2e-320, 2e-320], (-2e-320 / 1e-320, 2e-320 / 1e-320), "loss, in 10<sup>−320</sup>"),
+    "the largest above zero": ([1.7e308, 1e308], (1.7e308, 1e308), "log scale"),
+    "the smallest above zero": ([5e-324] * 3, (5e-324,) * 3, "log scale"),
 }
 
 
@@ -240,6 +246,39 @@ def test_c029_sensible_figures(store, case):
         assert low < high
     if any(value is not None for value in drawn):
         assert loss.mode == "lines+markers", "a point that no stroke reaches has a marker"
+
+
+def test_the_hover_says_numbers_that_an_axis_cannot_hold(store):
+    said(store, [1.7e308, -2e307, None])
+    loss = trace(progress(store), "loss")
+    assert loss.customdata == ("1.7e+308", "-2e+307", None)
+    assert loss.hovertemplate == "%{customdata}<extra>loss</extra>"
+
+
+def test_durations_far_apart_are_marked_each_in_its_unit():
+    made = Columns.of("r", ["loss"])
+    made.forwards, made.states = array("q", range(5)), bytearray([OK]) * 5
+    made.took_us = array("d", [1.0, 30.0, 30.0, 5e6, 3.6e9])
+    made.series[0].extend(array("d", [1.0] * 5))
+    layout = progress_picture([made]).layout
+    axis = layout["yaxis2"]
+    assert axis["type"] == "log"
+    assert axis["ticktext"] == ["1 µs", "1 ms", "1 s", "1 min", "1 h"]
+    assert axis["tickvals"] == [us / 6e7 for us in (1.0, 1e3, 1e6, 6e7, 3.6e9)]
+    assert "took, log scale" in [note["text"] for note in layout["annotations"]]
+
+
+def test_runs_whose_long_names_differ_in_the_middle_are_told_apart():
+    names = [f"sweep/lr=0.001,batch=64,seed={seed},host=node-17.cluster" for seed in (3, 4)]
+    made = []
+    for name in names:
+        one = Columns.of(name, ["loss"])
+        one.forwards, one.states, one.took_us = array("q", [0]), bytearray([OK]), array("d", [5.0])
+        one.series[0].append("1.0")
+        made.append(one)
+    picture = progress_picture(made)
+    shown = [trace["name"] for trace in picture.data if trace["name"].endswith("smoothed")]
+    assert shown == [f"…eed={seed},host=node-17.cluster: loss, smoothed" for seed in (3, 4)]
 
 
 def test_c029_a_value_between_gaps_has_a_marker_among_many(store):
