@@ -60,6 +60,10 @@ class Answer:
         else:
             say(none or "there is nothing to show")
 
+    def done(self, row: Row, words: str) -> None:
+        """What was done: a sentence for people, a row for programs."""
+        self.rows([row], (), tuple(row)) if not self.is_table else self.say(words)
+
     def say(self, words: str) -> None:
         """A line that belongs to a table."""
         if self.is_table:

@@ -50,7 +50,7 @@ def _records(reading: Reading) -> Iterator[str]:
     yield from _names(reading, runs)
     for run, info in runs.items():
         yield from _Run(reading, run, info).check()
-    for kind in (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t"):
+    for kind in schema.OF_RUN:
         for key, _ in _kind(reading, kind):
             if schema.run_of(key) not in runs:
                 yield f"the key {key!r} belongs to no run"

@@ -80,7 +80,7 @@ def _forget(txn: Writing, run: int) -> None:
     info: RunInfo = schema.unpack_run(key, txn.get(key) or b"")
     for mark in _keys(txn, schema.run_prefix(b"v", run)):
         txn.delete(schema.writer_key(schema.writer_of(mark)))
-    for kind in (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t"):
+    for kind in schema.OF_RUN:
         for held in _keys(txn, schema.run_prefix(kind, run)):
             txn.delete(held)
     txn.delete(schema.name_key(info.name))
@@ -112,18 +112,32 @@ def copy(opened: Opened, target: Path, make: Callable[[Path], Any]) -> None:
     """Copy a store as it is now to a place where there is none; also while others write to it.
 
     `make` makes an empty store. What is copied ends where the copy began, at the earliest; a forward that goes on
-    reads as lost in it.
+    reads as lost in it. One that fails or is interrupted leaves the place as it was.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NoStore(f"{target} is there already; a store is copied to a place of its own")
+    if target.is_relative_to(opened.path):
+        raise NoStore(f"{target} lies inside of {opened.path}; a store is copied to a place of its own")
     opened.flush()
+    was_there = target.exists()
     target.mkdir(parents=True, exist_ok=True)
+    try:
+        _copy_into(opened, target)
+        make(target)
+    except BaseException:
+        for one in target.iterdir():
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        if not was_there:
+            target.rmdir()
+        raise
+
+
+def _copy_into(opened: Opened, target: Path) -> None:
     # The journals first: what is committed meanwhile is in the records, and says how far it got in the journal.
     shutil.copytree(opened.journals, target / place.JOURNALS, copy_function=_copy_if_there)
     for environment in (opened.records, opened.values):
         _copy_environment(environment, target)
     shutil.copytree(opened.path / place.FILES, target / place.FILES, copy_function=_copy_if_there)
-    make(target)
 
 
 def _copy_environment(environment: Environment, target: Path) -> None:

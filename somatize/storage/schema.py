@@ -36,6 +36,9 @@ STATES = {OK: "ok", BROKE: "broke", INTERRUPTED: "interrupted", LOST: "lost", OP
 OWN = 2**64 - 1
 """The forward number under which a run's own record has its facts."""
 
+OF_RUN = (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t")
+"""The kinds of key that belong to one run, whose number follows."""
+
 NEXT_RUN = b"i"
 _RUN = struct.Struct(">I")
 _RUN_WRITER = struct.Struct(">IQ")
