@@ -231,7 +231,8 @@ def _pickled(value: object, send: Sequence[str], *, registered: bool) -> list[Pi
     pickler.registered = registered
     with _by_value(send):
         pickler.dump(value)
-    return [[file.getbuffer()], *([view] for view in views)]
+    # Its bytes, which are not copied either: a file that is collected while a view of it exists says so on stderr.
+    return [[file.getvalue()], *([view] for view in views)]
 
 
 _made: Any = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -83,3 +85,19 @@ def test_too_much_before_a_greeting_is_no_worker(ends: tuple[Wire, Wire]) -> Non
     with pytest.raises(Garbled, match=r"^yyy"):
         mine.skip_noise(time.monotonic() + 5)
     thread.join(5)
+
+
+def test_what_is_packed_can_be_collected_in_a_circle() -> None:
+    # Python 3.12 died of it, 3.13 says so on stderr, 3.11 only in its debugging mode.
+    code = """
+import gc
+from somatize.worker import payload
+gc.disable()
+((packed,),) = payload.pack(print, "network")
+circle = [packed]
+circle.append(circle)
+del circle, packed
+gc.collect()
+"""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
