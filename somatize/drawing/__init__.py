@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from somatize import plotting
 from somatize import theme as themes
 from somatize.declaring import Declaration
+from somatize.theme import Theme
 
 from .mermaid import mermaid_of
 from .overview_picture import overview_picture
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["figure", "in_a_cell", "mermaid", "picture"]
 
-_MOST = 300
+MOST = 300
 """Up to how many nodes each has a box."""
 
 
@@ -38,15 +39,18 @@ def picture(declaration: Declaration, theme: str | None = None, foreseen: Sights
     look = themes.theme_of(theme)
     wiring = Wiring(declaration.topology)
     if not len(wiring):
-        return [], themes.layout(look, height=160, **_EMPTY, annotations=[themes.in_the_middle(look, "an empty graph")])
+        return empty(look)
     marks = [declaration.marks[name] for name in wiring.names]
-    if len(wiring) > _MOST:
+    if len(wiring) > MOST:
         return overview_picture(wiring, marks, look)
     things = [declaration.implementations[name].thing for name in wiring.names]
     return picture_of(wiring, marks, things, look, foreseen)
 
 
-_EMPTY: dict[str, Any] = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
+def empty(look: Theme) -> Picture:
+    """The picture of a graph without nodes."""
+    hidden: dict[str, Any] = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}
+    return [], themes.layout(look, height=160, **hidden, annotations=[themes.in_the_middle(look, "an empty graph")])
 
 
 def mermaid(declaration: Declaration) -> str:

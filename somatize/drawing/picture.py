@@ -16,7 +16,7 @@ from .placing import LABEL, PAD, Arrow, Frame, Placed, placed
 from .sights import Sights
 from .structure import BRANCHES, CROWD, Wiring, structure_of
 
-_LETTER, _WIDEST = 7.0, 22
+_LETTER, _SMALL, _WIDEST = 7.0, 6.4, 22
 _MARGIN = 16
 _NARROWEST, _EDGE = 340, 2
 _SHOWN = {"cached": "●", "frozen": "❄", "mapped": "⋮"}
@@ -271,9 +271,9 @@ def _frame(frame: Frame) -> dict[str, Any]:
 
 def _label(look: Theme, frame: Frame) -> dict[str, Any]:
     assert frame.host is not None
-    letters = max(4, int((frame.rect.right - frame.rect.left) / _LETTER) - 3)
+    letters = int(((frame.rect.right - frame.rect.left) / 2 - 8) / _SMALL)
     return {
-        "text": f"at {themes.escaped(frame.host, letters)}",
+        "text": themes.escaped(f"at {frame.host}", letters),
         "x": frame.rect.left + 4,
         "y": frame.rect.top + LABEL / 2 + PAD / 4,
         "xref": "x",

@@ -21,6 +21,9 @@ BOX, GAP, PAD, LABEL, LANE = 26.0, 16.0, 9.0, 15.0, 12.0
 """Sizes: a box's height, between neighbours, within a frame, a frame's label, a lane for arrows."""
 _STRIP, _WIDEST_STRIP = 22.0, 80.0
 _CELL_GAP = 7.0
+_NARROW = 310.0
+_HALF_LABEL, _LETTER, _ALWAYS = 8.0, 6.4, 14
+"""Beside a frame's label, a letter of it, and so many of them that every frame has room for."""
 
 
 class Rect(NamedTuple):
@@ -80,6 +83,7 @@ class _Placing:
         self.arrows = self._arrows()
         self.lanes: Lanes = lanes_for(self.arrows)
         self.widths: dict[Block, float] = {}
+        self.spare: dict[Block, float] = {}  # how much wider a frame is for its label than what is in it
         self.inner: dict[Block, dict[Spot, float]] = {}  # of each tangle, the middles of its spots
         self.left: dict[Block, float] = {}
         self.tops: dict[Block, float] = {}  # room for frames' edges and labels above a block's first layer
@@ -115,7 +119,11 @@ class _Placing:
     def _measure(self, block: Block) -> None:
         for child in block.children:
             self._measure(child)
-        self.widths[block] = self._content(block) + 2 * PAD * block.framed
+        content = self._content(block)
+        if block.host is not None:  # the label lies to the left of the arrow that comes in
+            letters = min(_ALWAYS, len(f"at {block.host}"))
+            self.spare[block] = max(0.0, 2 * (letters * _LETTER + _HALF_LABEL - PAD) - content)
+        self.widths[block] = content + self.spare.get(block, 0.0) + 2 * PAD * block.framed
 
     def _content(self, block: Block) -> float:
         if block.kind == LEAF:
@@ -137,7 +145,9 @@ class _Placing:
         """How many columns a crowd has, how wide a cell is, and how many rows there are."""
         cell = max(self.width_of(node) for node in block.nodes)
         count = len(block.nodes)
-        columns = max(3, min(count, round((count * 3 * BOX / cell) ** 0.5)))
+        # As wide as a narrow page holds, or beyond that about three times as wide as high.
+        narrow = int((_NARROW + _CELL_GAP) / (cell + _CELL_GAP))
+        columns = max(3, min(count, narrow if count <= narrow * 8 else round((count * 3 * BOX / cell) ** 0.5)))
         return columns, cell, ceil(count / columns)
 
     def _untangle(self, block: Block) -> float:
@@ -165,8 +175,8 @@ class _Placing:
 
     def _put(self, block: Block, left: float) -> None:
         self.left[block] = left
-        inside = left + PAD * block.framed
-        room = self.widths[block] - 2 * PAD * block.framed - self._gutter(block)
+        inside = self._inside(block)
+        room = self.widths[block] - 2 * (inside - left) - self._gutter(block)
         for child in block.children:
             if block.kind == BRANCHES:
                 self._put(child, inside)
@@ -176,13 +186,17 @@ class _Placing:
             else:
                 self._put(child, inside + self.inner[block][child] - self.widths[child] / 2)
 
+    def _inside(self, block: Block) -> float:
+        """Where what is in a block begins."""
+        return self.left[block] + PAD * block.framed + self.spare.get(block, 0.0) / 2
+
     def _middle(self, block: Block) -> float:
         return self.left[block] + self.widths[block] / 2
 
     def _lane(self, block: Block, source: Block, layer: int) -> float:
         if block.kind == TANGLE:
-            return self.left[block] + PAD * block.framed + self.inner[block][source, layer]
-        right = self.left[block] + self.widths[block] - PAD * block.framed
+            return self._inside(block) + self.inner[block][source, layer]
+        right = 2 * self._middle(block) - self._inside(block)
         return right - self._gutter(block) + LANE * (self.lanes.places[block, source] + 1.0)
 
     # -- from top to bottom
@@ -238,7 +252,7 @@ class _Placing:
         if block.framed:
             made.frames.append(Frame(self._rect(block), block.host, block.kind, block.nodes))
         if block.kind == LEAF:
-            left, top = self.left[block] + PAD * block.framed, self.layer_top[block.first]
+            left, top = self._inside(block), self.layer_top[block.first]
             made.boxes[block.nodes[0]] = Rect(left, top, left + self.width_of(block.nodes[0]), top + BOX)
         elif block.kind == CROWD:
             made.boxes.update(self._crowd(block))
@@ -250,7 +264,7 @@ class _Placing:
         boxes = {}
         for place, node in enumerate(block.nodes):
             row, column = divmod(place, columns)
-            left = self.left[block] + PAD + column * (cell + _CELL_GAP)
+            left = self._inside(block) + column * (cell + _CELL_GAP)
             top = self.layer_top[block.first] + PAD + row * (BOX + _CELL_GAP)
             boxes[node] = Rect(left, top, left + cell, top + BOX)
         return boxes

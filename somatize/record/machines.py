@@ -32,7 +32,8 @@ def machines(store: Place, run: str | None = None, *, theme: str | None = None) 
 def machines_picture(run: str, rows: list[dict[str, Any]], *, theme: str | None = None) -> Picture:
     """Rows of `fleet` drawn; plain dicts."""
     look = themes.theme_of(theme)
-    unit, size = themes.unit(max((row["ran"] + row["waiting"] for row in rows), default=0))
+    longest = max((row["ran"] + row["waiting"] for row in rows), default=0)
+    unit, size = themes.unit(longest)
     slices = sum(row["slices"] for row in rows)
     title, above = themes.title(
         look, f"run {themes.plain(run)}: where it was worked and waited", [_notes(rows, slices)]
@@ -47,8 +48,11 @@ def machines_picture(run: str, rows: list[dict[str, Any]], *, theme: str | None 
         barmode="stack",
         hovermode="closest",
         showlegend=True,
-        legend=themes.legend(-_TO_LEGEND / inside),
-        xaxis=themes.axis(look, ticksuffix=f" {unit}", nticks=6, rangemode="tozero"),
+        legend=themes.legend(-_TO_LEGEND / inside) | {"traceorder": "normal"},
+        annotations=[] if longest else [themes.in_the_middle(look, "nothing ran yet")],
+        xaxis=themes.axis(
+            look, ticksuffix=f" {unit}", nticks=6, range=[0, longest / size * 1.02 or 1], showticklabels=longest > 0
+        ),
         yaxis={
             "range": [len(rows) - 0.5, -0.5],
             "tickvals": list(range(len(rows))),

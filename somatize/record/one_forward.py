@@ -16,6 +16,8 @@ _EACH_ITS_ROW = 60
 _ROW, _PACKED, _TO_LEGEND = 22, 12, 32
 _LABEL = 20
 """How many letters of a name stand beside its row."""
+_BEFORE = {"left": "to ", "failed": "✗ "}
+"""What stands before a name: a turn that failed may be too short to be seen."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
@@ -29,15 +31,16 @@ def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
     height = max(3 * _ROW, count * (_PACKED if packed else _ROW))
     title, above = themes.title(look, f"run {one.run}, forward {one.number:,}", _notes(one, packed=packed))
     data = _bars(one.turns, rows, size)
+    known = bool(one.turns) or one.took is not None
     if one.state != "ok":
-        data.append(_end(one, end / size, count))
-    explained, known = len(data) > 1, bool(one.turns) or one.took is not None
+        data.append(_end(one, end / size if known else 0.0, count))
+    explained = len(data) > 1
     beside = 0.0 if packed else 6.5 * min(_LABEL, max((len(turn.name) for turn in one.turns), default=0))
     below = _TO_LEGEND + (themes.legend_height(data, beside) if explained else 0)
     layout = themes.layout(
         look,
         height=above + height + below,
-        margin={"t": above, "b": below, "l": 8, "r": 18},
+        margin={"t": above, "b": below, "l": 20 if packed else 8, "r": 18},
         title=title,
         barmode="overlay",
         hovermode="closest",
@@ -104,7 +107,7 @@ def _bar(turns: list[Turn], rows: list[int], where: Where, ending: str, order: i
         "y": rows,
         "width": 0.62,
         "marker": {
-            "color": colour if ending == "ran" else themes.tint(colour, 0.3),
+            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, 0.3),
             # An outline, so that a turn too short to fill a pixel is seen all the same.
             "line": {"color": colour, "width": 1},
             "pattern": {"shape": _PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
@@ -130,7 +133,7 @@ def _words(turn: Turn) -> str:
 
 def _names(look: Theme, turns: Sequence[Turn], count: int, *, packed: bool) -> dict[str, Any]:
     shown = not packed and bool(turns)
-    names = [f"to {turn.name}" if turn.ending == "left" else turn.name for turn in turns]
+    names = [f"{_BEFORE.get(turn.ending, '')}{turn.name}" for turn in turns]
     return themes.axis(
         look,
         range=[count - 0.4, -0.6],

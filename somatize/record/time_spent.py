@@ -12,8 +12,10 @@ from .drawn import Picture
 from .turns import ENDINGS, Spent, Total, Where
 
 _MOST = 40
-_ROW, _BAR, _FIRST, _TO_LEGEND = 40, 0.36, 0.8, 32
-"""Heights: a node in pixels, in parts of that its bar and what is above its middle; the axis."""
+_ROW, _TWO, _BAR, _FIRST, _TO_LEGEND = 40, 50, 0.36, 0.8, 32
+"""Heights: a node in pixels, one with two lines; in parts of that its bar and what is above its middle; the axis."""
+_WIDTH, _LETTER, _SMALL, _LINE = 365.0, 7.0, 6.0, 40
+"""A narrow figure's width, that of a letter of either size, and how many of them leave a name room beside them."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}
 
 
@@ -22,7 +24,8 @@ def spent_picture(total: Total, *, last: int | None = None, theme: str | None = 
     look = themes.theme_of(theme)
     rows = _rows(total.spent)
     unit, size = themes.unit(max((row.us for row in rows), default=0))
-    data, inside = _bars(rows, size), round(_ROW * (max(3, len(rows)) + _FIRST - 0.5))
+    two = any(len(_numbers(row, 1)) > 1 for row in rows)
+    data, inside = _bars(rows, size), round((_TWO if two else _ROW) * (max(3, len(rows)) + _FIRST - 0.5))
     title, above = themes.title(look, f"run {total.run}: where the time went", _notes(total, last))
     explained = _is_explained(rows)
     below = _TO_LEGEND + (themes.legend_height(data) if explained else 0)
@@ -115,7 +118,7 @@ def _bar(
         "y": [place for place, _, _ in found],
         "width": _BAR,
         "marker": {
-            "color": colour if ending == "ran" else themes.tint(colour, 0.35),
+            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, 0.35),
             "line": {"color": colour, "width": 1},
             "pattern": {"shape": _PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
         },
@@ -145,17 +148,19 @@ def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
     whole = sum(row.us for row in rows)
     made = []
     for place, row in enumerate(rows):
-        odd = [f"{row.count(ending):,} {ending}" for ending in ENDINGS[1:] if row.count(ending)]
-        right = [
-            themes.took(row.us),
-            _share(row.us, whole),
-            f"{row.count():,} × {themes.took(row.us / row.count())}",
-            *odd,
-        ]
-        left = themes.escaped(row.node, 21 - 5 * len(odd))
+        right = _numbers(row, whole)
+        left = themes.escaped(row.node, max(5, int((_WIDTH - _SMALL * max(map(len, right))) / _LETTER)))
         made.append(_label(look, place, 0, "left", left) | {"font": {"size": themes.TEXT, "color": look.ink}})
-        made.append(_label(look, place, 1, "right", " · ".join(right)))
+        made.append(_label(look, place, 1, "right", "<br>".join(right)))
     return made
+
+
+def _numbers(row: Spent, whole: int) -> list[str]:
+    """What stands at the right of a node, in one line or, where that would not leave its name room, in two."""
+    words = [themes.took(row.us), _share(row.us, whole), f"{row.count():,} × {themes.took(row.us / row.count())}"]
+    odd = [f"{row.count(ending):,} {ending}" for ending in ENDINGS[1:] if row.count(ending)]
+    line = " · ".join([*words, *odd])
+    return [line] if len(line) <= _LINE else [" · ".join(words), " · ".join(odd)]
 
 
 def _label(look: Theme, place: int, x: int, side: str, words: str) -> dict[str, Any]:

@@ -60,6 +60,22 @@ def test_a_slice_has_a_frame_labelled_with_its_host():
     assert [shape.line.dash for shape in figure.layout.shapes if shape.line.width == 1] == ["dot", "solid"]
 
 
+@pytest.mark.parametrize("host", ["w1", "a-host-with-a-long-name.example"])
+def test_the_label_of_a_frame_lies_beside_the_arrow_that_comes_in(host):
+    figure = Graph.somatize(step("load") >> step("a").at(host)).figure()
+    (label,) = figure.layout.annotations
+    arrow = [x for x in figure.data[0].x if x is not None][-1]
+    assert label.x + 6.4 * len(label.text) <= arrow
+    assert label.text.startswith(f"at {host[:4]}" if len(host) > 8 else f"at {host}")
+
+
+def test_a_fan_is_as_wide_as_a_narrow_page():
+    fan = step("w0")
+    for n in range(1, 30):
+        fan = fan | step(f"w{n}")
+    assert Graph.somatize(step("src") >> fan >> step("join")).figure().layout.width <= 400
+
+
 def test_without_devices_there_is_no_legend_and_no_sign():
     figure = Graph.somatize(step("a") >> step("b")).figure()
     assert figure.layout.showlegend is False

@@ -83,3 +83,11 @@ def test_a_picture_of_working_against_waiting(store: Any, theme: str | None) -> 
     assert [round(x) for x in waiting.x] == [0, 60, 0]
     assert list(figure.layout.yaxis.ticktext) == ["here", "w1", "w2"]
     assert "2 slices sent; 2 failed" in figure.layout.title.subtitle.text
+
+
+def test_hosts_that_did_nothing_yet_have_no_scale(tmp_path: Any) -> None:
+    with Store(tmp_path / "s") as empty:
+        Recorder(empty, run="r").close()
+        layout = machines(empty).layout
+    assert [note.text for note in layout.annotations] == ["nothing ran yet"]
+    assert layout.xaxis.showticklabels is False

@@ -109,6 +109,21 @@ def test_a_thousand_nodes_are_forty_and_the_others():
     assert picture.layout["height"] < 2000
 
 
+def test_many_numbers_take_a_line_more_and_leave_the_name_its_room():
+    fates = {(Where(), "ran"): (1200, 900_000), (Where(), "recalled"): (300, 40_000), (Where(), "failed"): (17, 90_000)}
+    layout = spent_picture(Total("r", 1517, 2_000_000, [Spent("a_node_of_mixed_fate", fates)])).layout
+    name, numbers = (note["text"] for note in layout["annotations"])
+    assert numbers == "1.03 s · 100.0% · 1,517 × 679 µs<br>300 recalled · 17 failed"
+    assert name == "a_node_of_mixed_fate"
+    assert 7 * len(name) + 6 * len("1.03 s · 100.0% · 1,517 × 679 µs") < 365
+
+
+def test_beyond_the_sixth_place_hues_come_again_paler():
+    rows = [Spent(f"n{n}", {(Where(f"w{n}"), "ran"): (1, 100 - n)}) for n in range(8)]
+    colours = [bar["marker"]["color"] for bar in spent_picture(Total("r", 1, 900, rows)).data]
+    assert len(set(colours)) == 8
+
+
 def test_no_time_at_all():
     picture = spent_picture(Total("r", 1, 0, [Spent("a", {(Where(), "ran"): (1, 0)})]))
     assert picture.layout["annotations"][1]["text"] == "0 µs · none · 1 × 0 µs"
@@ -195,11 +210,21 @@ def test_very_many_turns_share_rows():
     assert "share a row" in picture.layout["title"]["subtitle"]["text"].replace("<br>", " ")
 
 
+def test_a_turn_that_failed_too_fast_to_be_seen_is_marked_at_its_name():
+    facts = [
+        told("ran", node="load", began_us=0, took_us=90_000),
+        told("failed", node="join", began_us=90_000, took_us=1, why="E: x"),
+    ]
+    picture = timeline_picture(OneForward("r", 0, "broke", 90_001.0, "E: x", turns_of(facts)))
+    assert picture.layout["yaxis"]["ticktext"] == ["load", "✗ join"]
+
+
 @pytest.mark.parametrize("state", ["lost", "open", "broke", "ok"])
 def test_a_forward_without_turns(state):
     picture = timeline_picture(OneForward("r", 4, state, None, "", []))
     assert picture.layout["annotations"][0]["text"] == "no node had its turn"
     assert picture.layout["xaxis"]["showticklabels"] is False
+    assert [one["x"] for one in picture.data] == [[0.0, 0.0]] * (state != "ok"), "where nothing is known"
 
 
 def test_c025_names_are_text():
