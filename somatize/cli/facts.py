@@ -78,15 +78,15 @@ def facts(
     shown = told if room is None else told[-room:]
     columns = [
         Column("fact", lambda row: row["fact"], 0, right=False),
-        Column("node", lambda row: row.get("node", ""), 1, right=False, least=10),
+        Column("node", lambda row: row.get("node", ""), 2, right=False, least=10),
         Column("began", lambda row: _span(row, "began_us"), 5),
-        Column("took", lambda row: _span(row, "took_us"), 2),
+        Column("took", lambda row: _span(row, "took_us"), 3),
         Column("host", lambda row: row.get("host", ""), 4, right=False, least=6),
-        Column("says", _says, 3, right=False, least=16),
+        Column("says", _says, 1, right=False, least=24, folded=True),
     ]
     answer.rows(shown, columns, ("fact",), none=f"run {name!r}: nothing was told")
     if len(shown) < len(told):
-        answer.note(f"the last {len(shown):,} of {len(told):,} facts; --all shows every one")
+        answer.note(f"the last {len(shown):,} of {len(told):,} facts; more: --all")
 
 
 def _span(row: Row, field: str) -> str:
@@ -134,7 +134,7 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
     ]
     answer.rows(shown, columns, _NODE_FIELDS, none=f"run {name!r}: no node ran yet")
     if len(shown) < len(rows):
-        answer.note(f"the first {len(shown):,} of {len(rows):,} nodes; --all shows every one")
+        answer.note(f"the first {len(shown):,} of {len(rows):,} nodes; more: --all")
 
 
 @click.command(cls=Reader, examples=("fleet runs/ tuesday", "fleet runs/ tuesday --json"))

@@ -17,6 +17,9 @@ _RUN_FIELDS = ("run", "forwards", "broke", "interrupted", "lost", "took_us", "fi
 _FORWARD_FIELDS = ("forward", "state", "nodes", "took_us", "when")
 _STATES = ("ok", "broke", "interrupted", "open", "lost")
 _TROUBLE = ("broke", "interrupted", "lost")
+_NAME = 38
+"""Columns that a run's name has before anything but counts stands beside it: it is there to be typed."""
+
 _MOST_REASONS = 200
 """Forwards that are opened to say why they broke; each is a fetch."""
 
@@ -40,10 +43,10 @@ def runs(path: Path, last: int | None, since: float | None, every: bool, answer:
     room = None if every or last is not None else answer.room()
     shown = rows if room is None else rows[-room:]
     columns = [
-        Column("run", lambda row: row["run"], 0, right=False, least=12),
-        Column("", lambda row: "recording" if row["run"] in being else "", 2, right=False),
+        Column("run", lambda row: row["run"], 0, right=False, least=_NAME),
+        Column("", lambda row: "recording" if row["run"] in being else "", 3, right=False),
         Column("forwards", lambda row: f"{row['forwards']:,}", 1),
-        Column("not ok", _trouble, 3, right=False),
+        Column("not ok", _trouble, 2, right=False),
         Column("took", lambda row: words.took(row["took_us"]), 5),
         Column("began", lambda row: words.clock(row["first"]), 6),
         Column("last", lambda row: words.ago(row["last"]), 4),
@@ -71,7 +74,7 @@ def _trouble(row: Row) -> str:
 def _of(shown: int, all_: int, what: str) -> str:
     if shown == all_:
         return f"{all_:,} {what}{'s' * (all_ != 1)}"
-    return f"the last {shown:,} of {all_:,} {what}s; --all shows every one, --last N the last N"
+    return f"the last {shown:,} of {all_:,} {what}s; more: --last N, --all"
 
 
 @click.command(
@@ -137,7 +140,7 @@ def _forward_columns(rows: list[dict[str, Any]], reasons: dict[int, str]) -> lis
             for field in fields
         ),
         Column("when", lambda row: words.clock(row["when"]), 5),
-        Column("why", lambda row: reasons.get(row["forward"], ""), 3, right=False, least=16),
+        Column("why", lambda row: reasons.get(row["forward"], ""), 3, right=False, least=40, sentence=True),
     ]
 
 

@@ -33,7 +33,7 @@ def _last_of(rows: list[Row], last: int | None, every: bool, answer: Answer) -> 
 
 def _note(answer: Answer, shown: int, all_: int, what: str) -> None:
     if shown < all_:
-        answer.note(f"the last {shown:,} of {all_:,} {what}; --all shows every one, --last N the last N")
+        answer.note(f"the last {shown:,} of {all_:,} {what}; more: --last N, --all")
 
 
 def _number(row: Row) -> str:
@@ -61,11 +61,11 @@ def logs(path: Path, run: str | None, level: str | None, last: int | None, every
     columns = [
         Column("forward", _number, 3),
         Column("level", lambda row: row["level"] or "", 0, right=False),
-        Column("message", lambda row: row["message"] or "", 1, right=False, least=20),
         Column("logger", lambda row: row["logger"] or "", 4, right=False, least=8),
         Column("task", lambda row: row["task"] or "", 5, right=False, least=8),
         Column("node", lambda row: row["node"] or "", 2, right=False, least=8),
         Column("host", lambda row: row["host"] or "", 3, right=False, least=6),
+        Column("message", lambda row: row["message"] or "", 1, right=False, least=20, folded=True),
     ]
     answer.rows(shown, columns, _LOG_FIELDS, none=f"run {name!r}: no log record{' of that level' * bool(level)}")
     _note(answer, len(shown), len(rows), "records")
@@ -93,11 +93,11 @@ def tasks(path: Path, run: str | None, states: tuple[str, ...], last: int | None
         Column("task", lambda row: row["name"] or "", 0, right=False, least=12),
         Column("state", lambda row: row["state"] or "", 1, right=False),
         Column("done", _done, 3),
-        Column("took", lambda row: words.took(row["took_us"]), 2),
+        Column("took", lambda row: words.took(row["took_us"]), 4),
         Column("forward", _number, 6),
         Column("node", lambda row: row["node"] or "", 7, right=False, least=8),
         Column("host", lambda row: row["host"] or "", 5, right=False, least=6),
-        Column("why", lambda row: row["why"] or row["mark"] or "", 4, right=False, least=16),
+        Column("why", lambda row: row["why"] or row["mark"] or "", 2, right=False, least=20, folded=True),
     ]
     answer.rows(
         shown, columns, _TASK_FIELDS, none=f"run {name!r}: no such task" if states else f"run {name!r}: no task"

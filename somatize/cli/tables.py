@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from somatize.ui.painting import Table, Text, cell_len, console_for, cut, literal
+from somatize.ui.painting import Console, Table, Text, cell_len, console_for, cut, literal
 
 Row = Mapping[str, Any]
 
@@ -31,8 +31,9 @@ _STYLES = {word: style for style, words in _PAINTED.items() for word in words}
 class Column:
     """A column: its head, what it says of a row, and what it is worth where there is little room.
 
-    Those of the least `worth` come first. With `least`, its text may be cut down to so many columns. One in which
-    nothing is said is left out, unless it is worth 0.
+    Those of the least `worth` come first. With `least`, its text may be cut down to so many columns: a name in its
+    middle, as its ends tell it apart, a `sentence` at its end; one that is `folded` goes on below itself, and stands
+    in the last column. One in which nothing is said is left out, unless it is worth 0.
     """
 
     head: str
@@ -40,6 +41,8 @@ class Column:
     worth: int = 0
     right: bool = True
     least: int | None = None
+    sentence: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class _Filled:
     def aligned(self, words: str) -> str:
         if words.isascii() and len(words) <= self.width:
             return words.rjust(self.width) if self.column.right else words.ljust(self.width)
-        words = cut(words, self.width)
+        words = _begun(words, self.width) if self.column.sentence else cut(words, self.width)
         blank = " " * (self.width - cell_len(words))
         return blank + words if self.column.right else words + blank
 
@@ -73,8 +76,19 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     chosen = _chosen(_filled(rows, said, console.encoding), console.width)
     console.print(_painted([(one.aligned(one.column.head), "bold") for one in chosen]), soft_wrap=True)
     for row in range(len(rows)):
-        cells = [(one.aligned(one.cells[row]), _style(one.cells[row])) for one in chosen]
-        console.print(_painted(cells), soft_wrap=True)
+        *cells, last = [(one.cells[row], one) for one in chosen]
+        first, *more = _folded(*last, console)
+        painted = [(one.aligned(words), _style(words)) for words, one in [*cells, (first, last[1])]]
+        console.print(_painted(painted), soft_wrap=True)
+        for words in more:
+            console.print(" " * (console.width - last[1].width) + words, soft_wrap=True, style=_style(last[0]))
+
+
+def _folded(words: str, last: _Filled, console: Console) -> list[str]:
+    """The lines of a cell in the last column."""
+    if not last.column.folded or cell_len(words) <= last.width:
+        return [words]
+    return [line.plain.rstrip() for line in Text(words).wrap(console, last.width, overflow="fold")]
 
 
 def fitted(rows: Sequence[Row], columns: Sequence[Column], width: int, encoding: str = "utf-8") -> list[str]:
@@ -122,6 +136,16 @@ def _filled(rows: Sequence[Row], columns: Sequence[Column], encoding: str) -> li
         cells = [shown(column.says(row), encoding) for row in rows]
         filled.append(_Filled(column, cells, max([cell_len(column.head), *map(_width, cells)])))
     return filled
+
+
+def _begun(words: str, width: int) -> str:
+    """The beginning of a sentence that is wider."""
+    if cell_len(words) <= width:
+        return words
+    words = words[:width]
+    while words and cell_len(words) > width - 3:
+        words = words[:-1]
+    return f"{words}..."[:width]
 
 
 def _width(words: str) -> int:
