@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 
-_FEWEST = 32
+_FEWEST, _SOME = 32, 16
 
 
 class RollingMean:
@@ -22,7 +22,7 @@ class RollingMean:
         # Blocks of about the root of a window: so few of them, and so few numbers beside them, make one.
         size = self._block = max(_FEWEST, math.isqrt(window))
         blocks = [self._numbers[at : at + size] for at in self._starts()] if self._half > 2 * size else []
-        self._sums, self._lows, self._highs = (array("d", map(of, blocks)) for of in (_total, min, max))
+        self._sums = array("d", map(_total, blocks))
 
     def _starts(self) -> range:
         return range(0, len(self._numbers) - self._block + 1, self._block)
@@ -33,22 +33,24 @@ class RollingMean:
         low, high = place - half, place + half + 1
         count = high - low
         numbers = self._numbers
-        mean = _total(self._over(low, high, self._sums)) / count
+        mean = _total(self._sums_over(low, high)) / count
         if mean - mean != 0.0:  # the sum is beyond a float, the mean is not
             mean = math.fsum([number / count for number in numbers[low:high]])
-        # Only rounding can take it out of the numbers, and hardly ever does: three of them show that it did not.
-        some = numbers[low], numbers[place], numbers[high - 1]
+        # Only rounding can take it out of the numbers, and hardly ever does: a few of them show that it did not.
+        some = numbers[low : high : 1 + count // _SOME]
+        some.append(numbers[high - 1])
         if min(some) <= mean <= max(some):
             return mean
-        return min(max(mean, min(self._over(low, high, self._lows))), max(self._over(low, high, self._highs)))
+        window = numbers[low:high]
+        return min(max(mean, min(window)), max(window))
 
-    def _over(self, low: int, high: int, blocks: array[float]) -> array[float]:
-        """What a window is made of: `blocks` where it holds whole ones, and the numbers at its ends."""
+    def _sums_over(self, low: int, high: int) -> array[float]:
+        """What a window has in all: the sums of whole blocks, and the numbers at its ends."""
         size = self._block
-        if not blocks or high - low < 3 * size:
+        if not self._sums or high - low < 3 * size:
             return self._numbers[low:high]
         first, end = -(-low // size), high // size
-        return blocks[first:end] + self._numbers[low : first * size] + self._numbers[end * size : high]
+        return self._sums[first:end] + self._numbers[low : first * size] + self._numbers[end * size : high]
 
 
 def _total(numbers: array[float]) -> float:

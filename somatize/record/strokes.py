@@ -26,11 +26,12 @@ Drawn = tuple[list[int | None], list[float | None]]
 
 
 class Stretch(NamedTuple):
-    """A segment's rows, the column over them, and which of its places are drawn."""
+    """A segment's rows, the column over them, which of its places are drawn, and where it has no number."""
 
     rows: Sequence[int]
     values: array[float]
     places: list[int]
+    gaps: list[int]
 
 
 class Strokes:
@@ -53,7 +54,7 @@ class Strokes:
     def drawn(self, place: int | None) -> list[float]:
         """The numbers that are drawn of a series, or of the durations."""
         stretches = self.took if place is None else self.series[place]
-        return [value for _, values, places in stretches for at in places if (value := values[at]) == value]
+        return [value for _, values, places, _ in stretches for at in places if (value := values[at]) == value]
 
     def _stretches(self, values: array[float], said: set[int] | None = None) -> list[Stretch]:
         return list(self._each_stretch(values, said))
@@ -67,14 +68,15 @@ class Strokes:
             whole = len(rows) == len(values)
             column = values if whole else array("d", [values[row] for row in rows])
             share = max(1, self.buckets * len(segment) // max(1, len(values)))
-            yield Stretch(rows, column, kept(column, share))
+            gaps = gaps_of(column)
+            yield Stretch(rows, column, kept(column, share, gaps=gaps), gaps)
 
     def points(self, stretches: Sequence[Stretch], means: Sequence[RollingMeans] | None = None) -> Drawn:
         """Forwards and numbers; None where there is a gap, and both None between two segments."""
         xs: list[int | None] = []
         ys: list[float | None] = []
         forwards = self.columns.forwards
-        for order, (rows, values, places) in enumerate(stretches):
+        for order, (rows, values, places, _) in enumerate(stretches):
             if order:
                 xs.append(None)
                 ys.append(None)
@@ -96,10 +98,10 @@ def _rows_of(series: Series) -> set[int] | None:
 class RollingMeans:
     """The rolling mean over the numbers of a stretch, gaps left out of it."""
 
-    def __init__(self, values: array[float], window: int) -> None:
-        self._values = values
-        self._gaps = gaps_of(values)
-        self._mean = RollingMean(without(values, self._gaps), window)
+    def __init__(self, stretch: Stretch, window: int) -> None:
+        self._values = stretch.values
+        self._gaps = stretch.gaps
+        self._mean = RollingMean(without(stretch.values, stretch.gaps), window)
 
     def of(self, places: Sequence[int]) -> list[float | None]:
         """The mean at each place; None in a gap."""
@@ -132,7 +134,7 @@ def series_traces(
     raw["showlegend"] = named and (not smoothed or not look.prefix)
     if not smoothed:
         return [_in_units(raw, size)]
-    means = [RollingMeans(one.values, window_of(series, smooth)) for one in stretches]
+    means = [RollingMeans(one, window_of(series, smooth)) for one in stretches]
     bold = look.trace(f"{name}, smoothed", *strokes.points(stretches, means), panel)
     bold["line"] |= {"width": themes.SMOOTHED}
     bold |= _marked(bold["y"], look.colour, each=0, size=6)
