@@ -26,7 +26,7 @@ autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 toc_object_entries = False
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 html_theme = "furo"
