@@ -20,18 +20,20 @@ _ONES = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
 
 
 class Reader(click.Command):
-    """A subcommand whose help ends with examples."""
+    """A subcommand whose help ends with examples: `examples` of it, or whole `lines` of a shell."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, examples: Sequence[str] = (), lines: Sequence[str] = (), **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
-        self.examples = tuple(examples)
+        self.examples = (*(f"somatize {example}" for example in examples), *lines)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, as they are typed."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}somatize {example}\n")
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
         super().format_epilog(ctx, formatter)
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from .refusals import CLOSED, CODES, INTERRUPTED, refusals
 
@@ -50,6 +51,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "copy": Entry("house", "Copy a store, also while it is written to."),
         "compact": Entry("house", "Give the space of what went back to the disk."),
     },
+    "This command": {
+        "completion": Entry("completion", "What makes a shell complete commands and run names."),
+    },
 }
 """The subcommands as `--help` lists them."""
 
@@ -87,6 +91,13 @@ class Commands(click.Group):
         for title, entries in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.says) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The subcommands that begin so, without importing them; and options."""
+        found = [
+            CompletionItem(name, help=entry.says) for name, entry in _ENTRIES.items() if name.startswith(incomplete)
+        ]
+        return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; what goes wrong ends it with a sentence and a code."""

@@ -1,0 +1,135 @@
+"""``somatize demo``: a small run from start to end, with nothing but what ``pip install somatize`` brings."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import words
+from .arguments import Reader
+from .tables import Column, print_table
+
+if TYPE_CHECKING:
+    from somatize.store import Store
+
+    from .digits.reading import Learn
+
+_BATCH = 60
+_RATE = 0.5
+
+
+@click.command(cls=Reader, examples=("demo", "demo --to runs/", "demo --to runs/ --epochs 500"))
+@click.option("--to", type=click.Path(path_type=Path), help="The store to record to, instead of a temporary one.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="How often all is gone through."
+)
+def demo(to: Path | None, epochs: int) -> None:
+    """Learn to read 1,797 handwritten digits, in plain Python: watched here, recorded, and read back.
+
+    It takes a few seconds and needs no extra. What it recorded stays, and it says where; with more --epochs there is
+    time for a look at `somatize watch` in another terminal.
+    """
+    from somatize.store import Store
+
+    place = to if to is not None else Path(tempfile.mkdtemp(prefix="somatize-")) / "runs"
+    with Store(place) as store:
+        run = _free_name(store)
+        _say(f"Learning to read 1,797 handwritten digits, {epochs} times each, recorded in {place} as run {run!r}.")
+        if sys.stdout.isatty():
+            _say(f"In another terminal: somatize watch {place}")
+        _say("")
+        right, of = _learn(store, run, epochs)
+        _tell(store, run, right / of, of)
+        _name_next(place, run)
+
+
+def _free_name(store: Store) -> str:
+    from .stores import names_of
+
+    taken = set(names_of(store))
+    return next(name for name in ("digits", *(f"digits-{n}" for n in range(2, len(taken) + 3))) if name not in taken)
+
+
+def _learn(store: Store, run: str, epochs: int) -> tuple[int, int]:
+    """Record the run; how many of the images that it never saw it then reads right, and of how many."""
+    from somatize.record import Recorder
+    from somatize.status import Status
+
+    from . import digits
+    from .digits.reading import Learn, reader
+
+    known = digits.load()
+    learn = Learn(_RATE)
+    graph = reader(known, learn)
+    numbers = list(range(digits.IMAGES - digits.TESTED))
+    chance = random.Random(0)  # noqa: S311  the order of images, the same each time
+    about = {"rate": _RATE, "batch": _BATCH, "epochs": epochs}
+    with Recorder(store, run, summarising=["loss", "accuracy"], about=about) as recorder:
+        with Status(watching=[recorder]) as status, status.display():
+            for _ in status.track(range(epochs), "epochs"):
+                chance.shuffle(numbers)
+                for first in range(0, len(numbers), _BATCH):
+                    graph.forward(numbers[first : first + _BATCH], watching=recorder)
+        _fail(graph, recorder)
+    return _tested(known, learn), digits.TESTED
+
+
+def _fail(graph: Any, recorder: Any) -> None:
+    """A forward that breaks, on purpose: what a record is for."""
+    from . import digits
+
+    try:
+        graph.forward([0, 1, digits.IMAGES], watching=recorder)
+    except IndexError:
+        return
+
+
+def _tested(known: Any, learn: Learn) -> int:
+    from . import digits
+
+    rest = zip(known.images[-digits.TESTED :], known.labels[-digits.TESTED :], strict=True)
+    return sum(learn.reads([*(pixel / 16 for pixel in image), 1.0]) == label for image, label in rest)
+
+
+def _tell(store: Store, run: str, right: float, of: int) -> None:
+    """What was recorded, read back."""
+    from somatize import record
+
+    (row,) = [row for row in record.runs(store) if row["run"] == run]
+    points = record.curve(store, run)
+    broke = record.facts(store, run)[-1]["why"]
+    _say(f"{row['forwards']:,} forwards in {words.took(row['took_us'])}.")
+    _say(f"The loss fell from {points[0][1]:.2f} to {points[-1][1]:.2f}.")
+    _say(f"Of {of} digits it had never seen, it reads {right:.0%}.")
+    _say(f"The last forward was given an image that is not there, and broke: {broke}")
+    _say("\nWhere the time went:\n")
+    columns = [
+        Column("node", lambda node: node["node"], 0, right=False),
+        Column("took", lambda node: words.took(node["took_us"]), 1),
+        Column("mean", lambda node: words.took(node["mean_us"]), 2),
+        Column("ran", lambda node: words.count(node["ran"]), 3),
+        Column("failed", lambda node: words.count(node["failed"]), 4),
+    ]
+    print_table(record.nodes(store, run), columns)
+
+
+def _name_next(place: Path, run: str) -> None:
+    _say("\nWhat to look at next:\n")
+    for command, says in (
+        (f"runs {place}", "what there is"),
+        (f"forwards {place} {run}", "how each forward ended, the broken one last"),
+        (f"curve {place} {run}", "the loss, drawn"),
+        (f"facts {place} {run}", "all that was told of the one that broke"),
+        (f"watch {place} {run}", "the same while it runs"),
+        (f"page {place} {run} -o page.html", "the run as a page for a browser"),
+    ):
+        _say(f"  somatize {command}\n      {says}")
+
+
+def _say(line: str) -> None:
+    click.echo(line)
