@@ -244,6 +244,8 @@ def wrapped(words: str, width: int = 60) -> list[str]:
 
 # -- numbers with the units that fit
 
+_SUBNORMAL = 2.3e-308
+"""Below, floats have few digits."""
 _UNITS: Sequence[tuple[str, float]] = (("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9))
 
 
@@ -273,7 +275,7 @@ def power(number: float) -> str:
     """A number at a tick of a logarithmic axis, as other axes write theirs."""
     if not number or 1e-4 <= abs(number) < 1e5:
         return f"{number:,.6g}"
-    digits, exponent = f"{number:.3e}".split("e")
+    digits, exponent = f"{number:.{3 if abs(number) > _SUBNORMAL else 0}e}".split("e")
     factor = f"{float(digits):g}"
     raised = f"10<sup>{int(exponent)}</sup>".replace("-", "−")
     return raised if factor == "1" else f"{factor}×{raised}"

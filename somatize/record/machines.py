@@ -51,7 +51,12 @@ def machines_picture(run: str, rows: list[dict[str, Any]], *, theme: str | None 
         legend=themes.legend(-_TO_LEGEND / inside) | {"traceorder": "normal"},
         annotations=[] if longest else [themes.in_the_middle(look, "nothing ran yet")],
         xaxis=themes.axis(
-            look, ticksuffix=f" {unit}", nticks=6, range=[0, longest / size * 1.02 or 1], showticklabels=longest > 0
+            look,
+            ticksuffix=f" {unit}",
+            nticks=6,
+            range=[0, longest / size * 1.02 or 1],
+            showticklabels=longest > 0,
+            showgrid=longest > 0,
         ),
         yaxis={
             "range": [len(rows) - 0.5, -0.5],

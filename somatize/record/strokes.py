@@ -16,8 +16,8 @@ from .means import RollingMean
 from .panels import Panel
 
 _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
-_EACH_MARKED = 60
-"""Up to how many points each has a marker; beyond, only those that no stroke reaches."""
+_EACH_MARKED, _EACH_OF_SEVERAL = 60, 15
+"""Up to how many points each has a marker, in one run or several; beyond, only those that no stroke reaches."""
 _MOST_BREAKS = 4000
 _NAME = 40
 """How many letters of a series' name stand in the legend."""
@@ -130,7 +130,7 @@ def series_traces(
     raw = look.trace(name, xs, ys, panel)
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.8 if smoothed else 1.0
-    raw |= _marked(ys, look.colour)
+    raw |= _marked(ys, look.colour, each=_EACH_OF_SEVERAL if look.prefix else _EACH_MARKED)
     raw["showlegend"] = named and (not smoothed or not look.prefix)
     if not smoothed:
         return [_in_units(raw, size)]

@@ -151,7 +151,7 @@ def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
         right = _numbers(row, whole)
         left = themes.escaped(row.node, max(5, int((_WIDTH - _SMALL * max(map(len, right))) / _LETTER)))
         made.append(_label(look, place, 0, "left", left) | {"font": {"size": themes.TEXT, "color": look.ink}})
-        made.append(_label(look, place, 1, "right", "<br>".join(right)))
+        made.append(_label(look, place, 1, "right", "<br>".join(right)) | {"align": "right"})
     return made
 
 
