@@ -89,7 +89,8 @@ def spent_in(store: Place, run: str | None, last: int | None) -> Total:
 class Turn:
     """A node's turn, or a slice's way to a host and back, in one forward; times from the start of the forward.
 
-    `known` says that its beginning was told. `inside` is the round trip that a turn on a host belongs to.
+    `known` says that its beginning was told. `inside` is the round trip that a turn on a host belongs to, `fact` what
+    was told of it.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Turn:
     known: bool = True
     why: str = ""
     inside: Turn | None = None
+    fact: Fact = field(default_factory=dict)
 
     @property
     def end(self) -> float:
@@ -148,7 +150,7 @@ def turns_of(told: Sequence[Fact]) -> list[Turn]:
         began = float(micro(fact, "began_us")) if known else end.get(host, 0.0)
         where = Where(host, fact.get("device", ""))
         name = host if kind == "left" else fact.get("node", "")
-        turn = Turn(name, kind, where, began, float(micro(fact, "took_us")), known, fact.get("why", ""))
+        turn = Turn(name, kind, where, began, float(micro(fact, "took_us")), known, fact.get("why", ""), fact=fact)
         turns.append(turn)
         if kind != "left":
             end[host] = turn.end
