@@ -10,6 +10,10 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line of this process, and exit with its code."""
+    import os
+
     from .command import somatize
 
+    if "_SOMATIZE_COMPLETE" in os.environ:
+        from . import completion  # noqa: F401  it says how bash is answered
     somatize(prog_name="somatize")

@@ -37,6 +37,14 @@ class Reader(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+class _StorePath(click.Path):
+    """Where a store lies; completed with directories."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """What the shell itself knows."""
+        return [CompletionItem(incomplete, type="dir")]
+
+
 class RunName(click.ParamType):  # type: ignore[type-arg]
     """The name of a run; completed from the store at PATH."""
 
@@ -44,7 +52,7 @@ class RunName(click.ParamType):  # type: ignore[type-arg]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The runs of the store that was given before, the newest first."""
-        place = ctx.params.get("path")
+        place = ctx.params.get("path") or next(map(Path, ctx.args), None)  # an option that lacks its value stops it all
         taken = ctx.params.get(param.name or "") or ()
         names = [] if place is None else _names(place)
         return [CompletionItem(name) for name in reversed(names) if name.startswith(incomplete) and name not in taken]
@@ -113,7 +121,7 @@ SPAN, INSTANT, SIZE = Span(), Instant(), Size()
 
 def path_argument(function: F) -> F:
     """PATH: where the store lies; given on as a `pathlib.Path`."""
-    return click.argument("path", type=click.Path(path_type=Path))(function)
+    return click.argument("path", type=_StorePath(path_type=Path))(function)
 
 
 def run_argument(function: F) -> F:

@@ -2,12 +2,64 @@
 
 from __future__ import annotations
 
+import os
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, add_completion_class, get_completion_class
 
 from .arguments import Reader
 
+VARIABLE = "_SOMATIZE_COMPLETE"
+"""Where it is set, a shell asks for words, and the command does nothing else."""
+
 _SHELLS = ("bash", "zsh", "fish")
+
+# Bash takes a word apart at each "=" and ":", of which names of runs are full, and gives back an answer unquoted. So
+# it is told the line, and answers with what comes after the last of these letters, quoted.
+_BASH = """\
+%(complete_func)s() {
+    local IFS=$'\\n' line=${COMP_LINE:0:COMP_POINT} cur=${COMP_WORDS[COMP_CWORD]} answer type value word before
+    answer=$(env COMP_LINE="$line" %(complete_var)s=bash_complete "$1")
+    for completion in $answer; do
+        IFS=$'\\x1f' read -r type word value <<< "$completion"
+        case $type in
+            dir) compopt -o dirnames ;;
+            file) compopt -o default ;;
+            plain)
+                if [[ $cur != [\"\']* ]]; then
+                    value=$(printf %%q "$value")
+                    before=${word%%"${word##*[=:]}"}
+                    [[ $before ]] && value=${value#"$(printf %%q "$before")"}
+                fi
+                COMPREPLY+=("$value") ;;
+        esac
+    done
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class Bash(BashComplete):
+    """Bash, told the line as it was typed."""
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The whole words before the one that is being typed, and that."""
+        from click.shell_completion import split_arg_string  # type: ignore[attr-defined,unused-ignore]
+
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)
+        begun = words.pop() if not line[-1:].isspace() or line.endswith("\\ ") else ""
+        self._begun = begun
+        return words[1:], begun
+
+    def format_completion(self, item: click.shell_completion.CompletionItem) -> str:  # type: ignore[type-arg,unused-ignore]
+        """A line: its type, the word as far as it was typed, the word."""
+        return f"{item.type}\x1f{self._begun}\x1f{item.value}"
+
+
+add_completion_class(Bash)
 
 
 @click.command(
@@ -28,4 +80,4 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(somatize, {}, "somatize", "_SOMATIZE_COMPLETE").source())
+    click.echo(kind(somatize, {}, "somatize", VARIABLE).source())
