@@ -22,6 +22,7 @@ DOORS = {
     "ray": {"worker/ray_broker.py"},
     "opentelemetry": {"record/export/spans.py"},
     "tensorboard": {"record/export/event_files.py"},
+    "mlflow": {"record/export/tracking.py"},
 }
 
 

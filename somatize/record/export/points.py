@@ -17,8 +17,8 @@ _STAMPS = frozenset({"fact", "node", "host"})
 def points_of(forward: Forward, losses: Losses) -> Iterator[tuple[str, float]]:
     """The numbers of a forward, in the order they were said: name and value.
 
-    ``took_us`` is how long it took and ``took_us/<node>`` how long a node's turn did; a fact's number has the name by
-    which `curve` finds it: ``loss`` for its ``value``, else ``kind.field``. What is no number is counted in `losses`.
+    ``took_us`` is how long it took and ``node/<id>/took_us`` how long a node's turn did; a fact's number has the name
+    by which `curve` finds it: ``loss`` for its ``value``, else ``kind.field``. What is no number is counted.
     """
     if forward.took_us is not None:
         yield "took_us", float(forward.took_us)
@@ -28,7 +28,7 @@ def points_of(forward: Forward, losses: Losses) -> Iterator[tuple[str, float]]:
             yield from _said(kind, fact, losses)
         elif kind in ENDINGS:
             losses.add("turn", "when in its forward it began, where it was and how it ended is not kept")
-            yield f"took_us/{fact['node']}", float(micro(fact, "took_us"))
+            yield f"node/{fact['node']}/took_us", float(micro(fact, "took_us"))
         elif kind not in ("finished", "broke"):
             losses.add("fact", "kept, items and left are no number of a forward")
 

@@ -37,7 +37,7 @@ def to_tensorboard(
 
     A step is a forward's number, its time when that was written down. A scalar is each number that was said, in order,
     also several at a step, under the name `curve` takes (``loss``, ``throughput.samples_per_s``), ``took_us``, and
-    ``took_us/<node>`` for each node's turn. Texts are log records, why something failed, and what the run says of
+    ``node/<id>/took_us`` for each node's turn. Texts are log records, why something failed, and what the run says of
     itself; what was given as `about` are its hyperparameters.
 
     TensorBoard's scalars are float32: the answer counts what is not the same in that. With `double` they are written

@@ -79,7 +79,7 @@ def test_each_number_comes_back_as_float32_and_what_that_changes_is_counted(said
     assert points(reader, "took_us") == [(n, repr(value)) for n, value in curve(said, "exp/1", "took_us")]
     rows = forwards(said, "exp/1")
     assert [event.wall_time for event in reader.Scalars("took_us")] == [row["when"] for row in rows]
-    assert [n for n, _ in points(reader, "took_us/abs")] == list(range(len(SAID) + 1))
+    assert [n for n, _ in points(reader, "node/abs/took_us")] == list(range(len(SAID) + 1))
     assert exported.wrote == {"forwards": 14, "scalars": 14 + 28 + 13 + 11, "texts": 4}
     assert exported.left_out == (
         "28 turns: when in its forward it began, where it was and how it ended is not kept",
