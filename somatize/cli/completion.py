@@ -16,12 +16,10 @@ _SHELLS = ("bash", "zsh", "fish")
 
 # Bash takes a word apart at each "=" and ":", of which names of runs are full, and gives back an answer unquoted. So
 # it is told the line, and answers with what comes after the last of these letters, quoted.
-_BASH = """\
-%(complete_func)s() {
-    local IFS=$'\\n' line=${COMP_LINE:0:COMP_POINT} cur=${COMP_WORDS[COMP_CWORD]} answer type value word before
+_BASH = r"""%(complete_func)s() {
+    local line=${COMP_LINE:0:COMP_POINT} cur=${COMP_WORDS[COMP_CWORD]} answer type value word before
     answer=$(env COMP_LINE="$line" %(complete_var)s=bash_complete "$1")
-    for completion in $answer; do
-        IFS=$'\\x1f' read -r type word value <<< "$completion"
+    while IFS=$'\x1f' read -r type word value; do
         case $type in
             dir) compopt -o dirnames ;;
             file) compopt -o default ;;
@@ -33,7 +31,7 @@ _BASH = """\
                 fi
                 COMPREPLY+=("$value") ;;
         esac
-    done
+    done <<< "$answer"
 }
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
