@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
-from .refusals import CLOSED, CODES, INTERRUPTED, refusals
+from .refusals import BUG, CLOSED, CODES, INTERRUPTED, refusals, say
 
 
 class Entry:
@@ -101,6 +103,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; what goes wrong ends it with a sentence and a code."""
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             with refusals():
                 answer = super().invoke(ctx)
@@ -111,6 +115,12 @@ class Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception:
+            traceback.print_exc()
+            say("this is a mistake of somatize itself; please report it with the lines above")
+            ctx.exit(BUG)
 
 
 def _nobody_reads() -> NoReturn:

@@ -16,7 +16,7 @@ from .answers import Answer, answering
 from .arguments import Reader, all_option, last_option, path_argument, run_argument, since_option
 from .refusals import ABSENT, Refused
 from .stores import reading, run_named
-from .tables import Column
+from .tables import Column, shown
 
 _HIGHEST = 16
 """Lines of a plot."""
@@ -70,7 +70,7 @@ def curve(
             _refuse_unsaid(store, name, of)
         costs = record.curve_costs(store, name, of, last=last, since=since) if answer.room() else ""
     if answer.room() is not None and not every and points:
-        _draw(points, answer)
+        _draw(points, of, answer)
         answer.note(_price(costs, of))
         return
     columns = [
@@ -111,20 +111,24 @@ def _is_number(said: str) -> bool:
     return True
 
 
-def _draw(points: Points, answer: Answer) -> None:
+def _draw(points: Points, of: str, answer: Answer) -> None:
+    from somatize.theme import unit
     from somatize.ui.painting import console_for
     from somatize.ui.plot import TextPlot
 
     finite = [(forward, value) for forward, value in points if math.isfinite(value)]
     if finite:
-        console = console_for(sys.stdout)
+        low, high, last = min(finite, key=_value), max(finite, key=_value), finite[-1]
+        clocked = of.endswith("_us")
+        name, size = unit(high[1]) if clocked else ("", 1.0)
         height = min(_HIGHEST, answer.room() or _HIGHEST)
-        console.print(TextPlot([(forward, value, value) for forward, value in finite], height))
-        low, high = min(finite, key=_value), max(finite, key=_value)
-        last = finite[-1]
+        extents = [(forward, value, value) for forward, value in finite]
+        console = console_for(sys.stdout)
+        console.print(TextPlot(extents, height, unit=size, suffix=shown(name, console.encoding)))
+        told = words.took if clocked else words.number
         answer.say(
-            f"last {words.number(last[1])} at {last[0]:,} · lowest {words.number(low[1])} at {low[0]:,}"
-            f" · highest {words.number(high[1])} at {high[0]:,}"
+            f"last {told(last[1])} at {last[0]:,}, lowest {told(low[1])} at {low[0]:,},"
+            f" highest {told(high[1])} at {high[0]:,}"
         )
     if len(finite) < len(points):
         odd = [(forward, value) for forward, value in points if not math.isfinite(value)]

@@ -128,7 +128,7 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
         Column("mean", lambda row: words.took(row["mean_us"]), 3),
         Column("ran", lambda row: words.count(row["ran"]), 5),
         Column("recalled", lambda row: words.count(row["recalled"]), 6),
-        Column("failed", lambda row: words.count(row["failed"]), 4),
+        Column("failed", lambda row: words.count(row["failed"]), 4, style="red"),
         Column("hosts", lambda row: words.listed(row["hosts"]), 7, right=False, least=6),
         Column("devices", lambda row: words.listed(row["devices"]), 8, right=False, least=6),
     ]
@@ -157,7 +157,7 @@ def fleet(path: Path, run: str | None, answer: Answer) -> None:
         Column("away", lambda row: words.took(row["trip"]) if row["slices"] else "", 2),
         Column("ran", lambda row: words.took(row["ran"]), 1),
         Column("waiting", lambda row: words.took(row["waiting"]) if row["slices"] else "", 3),
-        Column("failed", lambda row: words.count(row["failures"]), 5),
+        Column("failed", lambda row: words.count(row["failures"]), 5, style="red"),
         Column("workers", lambda row: words.count(row["workers"]), 7),
         Column("busy", _busy, 6),
         Column("memory", lambda row: words.size(row["memory"]), 8),

@@ -46,7 +46,7 @@ def runs(path: Path, last: int | None, since: float | None, every: bool, answer:
         Column("run", lambda row: row["run"], 0, right=False, least=_NAME),
         Column("", lambda row: "recording" if row["run"] in being else "", 3, right=False),
         Column("forwards", lambda row: f"{row['forwards']:,}", 1),
-        Column("not ok", _trouble, 2, right=False),
+        Column("not ok", _trouble, 2, right=False, style="red"),
         Column("took", lambda row: words.took(row["took_us"]), 5),
         Column("began", lambda row: words.clock(row["first"]), 6),
         Column("last", lambda row: words.ago(row["last"]), 4),
@@ -140,7 +140,9 @@ def _forward_columns(rows: list[dict[str, Any]], reasons: dict[int, str]) -> lis
             for field in fields
         ),
         Column("when", lambda row: words.clock(row["when"]), 5),
-        Column("why", lambda row: reasons.get(row["forward"], ""), 3, right=False, least=40, sentence=True),
+        Column(
+            "why", lambda row: reasons.get(row["forward"], ""), 3, right=False, least=40, sentence=True, style="dim"
+        ),
     ]
 
 

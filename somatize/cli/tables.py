@@ -43,6 +43,7 @@ class Column:
     least: int | None = None
     sentence: bool = False
     folded: bool = False
+    style: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class _Filled:
     @property
     def least(self) -> int:
         return self.width if self.column.least is None else min(self.width, self.column.least)
+
+    def style(self, words: str) -> str:
+        return self.column.style or _STYLES.get(words, "")
 
     def wide(self, width: int) -> _Filled:
         return _Filled(self.column, self.cells, width)
@@ -78,10 +82,10 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     for row in range(len(rows)):
         *cells, last = [(one.cells[row], one) for one in chosen]
         first, *more = _folded(*last, console)
-        painted = [(one.aligned(words), _style(words)) for words, one in [*cells, (first, last[1])]]
+        painted = [(one.aligned(words), one.style(words)) for words, one in [*cells, (first, last[1])]]
         console.print(_painted(painted), soft_wrap=True)
         for words in more:
-            console.print(" " * (console.width - last[1].width) + words, soft_wrap=True, style=_style(last[0]))
+            console.print(" " * (console.width - last[1].width) + words, soft_wrap=True, style=last[1].style(last[0]))
 
 
 def _folded(words: str, last: _Filled, console: Console) -> list[str]:
@@ -187,10 +191,6 @@ def _lines(chosen: Sequence[_Filled]) -> list[str]:
 
 def _line(cells: Any) -> str:
     return (" " * _GAP).join(cells).rstrip()
-
-
-def _style(words: str) -> str:
-    return _STYLES.get(words, "")
 
 
 def _painted(cells: Sequence[tuple[str, str]]) -> Text:
