@@ -81,16 +81,13 @@ class Happening:
         return self._add(Span(track, name, turn.ending, at, ended, args, bad=turn.ending == "failed"))
 
     def _add_trips(self, turns: list[Turn], spans: dict[int, Span]) -> None:
-        """From each round trip an arrow to what ran first of it, and from what ended last one back."""
+        """From each round trip an arrow to what ran first of it."""
         inside = [turn for turn in turns if turn.inside is not None]
         for _, members in groupby(inside, key=lambda turn: id(turn.inside)):
-            there = list(members)
-            assert there[0].inside is not None
-            trip = spans[id(there[0].inside.fact)]
-            first = spans[id(min(there, key=lambda turn: turn.began).fact)]
-            last = spans[id(max(there, key=lambda turn: turn.end).fact)]
-            self.drawn.arrows.append(Arrow("there", trip, trip.began, first, first.began))
-            self.drawn.arrows.append(Arrow("back", last, _end_of(last), trip, _end_of(trip)))
+            first = min(members, key=lambda turn: turn.began)
+            assert first.inside is not None
+            trip, there = spans[id(first.inside.fact)], spans[id(first.fact)]
+            self.drawn.arrows.append(Arrow(trip, there))
 
     def _add_kept(self, one: Chosen, spans: dict[int, Span], began: float) -> None:
         """What was written down of a node after its turn; of one whose turn is told later, there."""
@@ -104,11 +101,6 @@ class Happening:
                 args = {"forward": one.number, **_fields(fact), "began_us": "not told; drawn after its node"}
                 track = Track(fact.get("host") or HERE, "nodes")
                 self._add(Span(track, f"{fact.get('node', '')} (kept)", "kept", at, at + micro(fact, "took_us"), args))
-
-
-def _end_of(span: Span) -> float:
-    """The last moment that is inside of a span: an arrow at its very end would lead to nothing."""
-    return max(span.began, span.ended - 1)
 
 
 def _whose(fact: Fact) -> _Whose:

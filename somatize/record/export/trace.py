@@ -25,8 +25,8 @@ from .tracks import Drawn, events
 
 _CLOCK = (
     "Within a forward, times are those of a monotonic clock of its process; what ran on a host is put into the middle "
-    "of its round trip. Between forwards they are as good as the wall clock that stamped each as it was written down; "
-    "so are those of what was said outside of them."
+    "of its round trip. Between forwards they are as good as the wall clock that stamped each as it was written down. "
+    "What was said outside of them lies about where a batch of it was written down, a second off at most."
 )
 
 
@@ -59,7 +59,7 @@ def to_trace(
     """One forward of a run, several or the last N, as a trace in the Trace Event Format, which Perfetto opens.
 
     A host is a process, and its lanes are threads. On top lie the forwards; below them round trips to hosts, with an
-    arrow to what ran there first and one back, the turns of nodes, tasks, log records, and what was said: numbers as
+    arrow to what ran there first, the turns of nodes, tasks, log records, and what was said: numbers as
     lines, the rest as marks. What failed or broke is red in Chrome; what is open or lost says so in its name. A forward
     ends where the store stamped it as written down. Facts tell no instants: within it, what is not told is drawn after
     what was told before, and what a node said is spread evenly over its turn; each such span says so.

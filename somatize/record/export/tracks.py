@@ -59,13 +59,10 @@ class Count(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """What led from one span to another: from a moment in the one to a moment in the other."""
+    """That one span led to another, from the beginning of the one to that of the other."""
 
-    name: str
     source: Span
-    left: float
     target: Span
-    arrived: float
 
 
 @dataclass
@@ -109,8 +106,8 @@ def events(drawn: Drawn) -> list[dict[str, Any]]:
         event = {"ph": "C", "name": count.name, "cat": "said", "ts": at(count.at)}
         made.append((event["ts"], 0, event | {"pid": pids[count.host], "args": {"value": count.value}}))
     for number, arrow in enumerate(drawn.arrows, start=1):
-        for ph, span, moment in (("s", arrow.source, arrow.left), ("f", arrow.target, arrow.arrived)):
-            event = {"ph": ph, "id": number, "name": arrow.name, "cat": "flow", "ts": at(moment)}
+        for ph, span in (("s", arrow.source), ("f", arrow.target)):
+            event = {"ph": ph, "id": number, "name": "sent", "cat": "flow", "ts": at(span.began)}
             event |= {"pid": pids[span.track.host], "tid": threads[span.track, span.lane]}
             made.append((event["ts"], 1, event | ({"bp": "e"} if ph == "f" else {})))
     made.sort(key=lambda one: one[:2])
