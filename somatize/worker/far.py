@@ -1,20 +1,21 @@
-"""A slice as it is run where it was sent: by the engine's own walk, with the values it takes already there."""
+"""A slice as it is run where it was sent: one node after the other, with the values it takes already there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
 from somatize import synchronising, watching
-from somatize.branches import Walk
+from somatize.agenda import Role
 from somatize.calling import Calls, Outcome
 from somatize.elsewhere import SHOWN
-from somatize.ending import failed
+from somatize.ending import done, failed
+from somatize.facts import Fact
 from somatize.implementation import Implementation
 from somatize.pieces import Mapped, Marks
 from somatize.plan import Plan, Step
-from somatize.program import Bound, Program
+from somatize.program import INPUT, Bound, Program, Source, fetch
 from somatize.watching import HERE, Forward
 
 from .relay import Relay
@@ -37,6 +38,10 @@ class Ended(NamedTuple):
     failed: int = 1
 
 
+Line = tuple[Bound, int, Source, tuple[int, ...]]
+"""A step, its number at home, where its input lies, and what nobody reads after it."""
+
+
 class FarProgram:
     """A slice bound to what its nodes run; it knows the numbers its steps have at home."""
 
@@ -56,6 +61,20 @@ class FarProgram:
         if spec["waits"]:
             implementations = synchronising.waiting(plan, implementations)
         self.program = Program(plan, implementations)
+        self.lines = self._lines()
+
+    def _lines(self) -> list[Line]:
+        last: dict[int, int] = {}
+        for step in self.program.plan.steps:
+            last.update(dict.fromkeys(step.inputs, step.number))
+        frees: dict[int, list[int]] = {}
+        for source, reader in last.items():
+            if source not in self.program.plan.leaves:
+                frees.setdefault(reader, []).append(source)
+        return [
+            (step, self.homes[step.number], self.program.source(step.number), tuple(frees.get(step.number, ())))
+            for step in self.program.steps[self.takes :]
+        ]
 
 
 def _given(value: Any) -> Any:
@@ -67,60 +86,79 @@ def _step(number: int, node: str, inputs: tuple[int, ...], names: tuple[str, ...
     return Step(number, node, inputs, names, (), leaf=False, hands_on=False, marks=marks)
 
 
-class _FarWalk(Walk):
-    """A walk that says where it is, and leaves what is raised as it is."""
-
-    at: Callable[[int, str], None]
-    fault: tuple[int, str] = (-1, "")
-
-    def _call_here(self, step: Bound) -> Outcome:
-        self.at(step.number, step.node)
-        return super()._call_here(step)
-
-    def _failed(self, outcome: Outcome, error: BaseException) -> None:
-        self.fault = outcome.step, outcome.place
-        step = self.program.steps[outcome.step]
-        if self.forward.tell is not None:
-            self._tell(outcome, failed(step, outcome.began - self.start, outcome.took, error, outcome.place))
-        self._raise_or_note(step.number, error)
-
-
 def run(
     far: FarProgram,
-    given: Any,
-    values: Mapping[int, Any],
+    values: dict[int, Any],
     relay: Relay,
     at: Callable[[int, str], None],
     *,
     watched: int,
     enters: bool,
 ) -> Ended:
-    """Run a slice; whatever its nodes raise is in the answer. `values` are by the number at home."""
+    """Run a slice; whatever its nodes raise is in the answer.
+
+    `values` are by the number at home, the graph's own input under `INPUT`; they are taken out of it, so that each
+    lives as long as its last reader.
+    """
     program = far.program
     forward = _forward(program, relay, watched=watched)
-    start = clock()
-    walk = _FarWalk(program, given, forward, 1, _calls(program, forward), start)
-    walk.at = _saying(at, relay, far.homes, enters=enters)
-    forward.share()
+    slots = program.slots(values.pop(INPUT, None))
     for number in range(far.takes):
-        walk.agenda.given(number, values[far.homes[number]])
+        slots[number] = values.pop(far.homes[number])
     here = HERE.set(forward)
     if watched:
         program.running.append(forward)
-    error: BaseException | None = None
+    through: list[int] = []
     try:
-        walk.run()
-    except BaseException as raised:
-        error = raised
+        fault = _go_through(far, slots, through, forward, relay, at, enters=enters)
+    except BaseException as error:  # an interrupt between two nodes
+        fault = Ended({}, error)
     finally:
         forward.over = True
         relay.over()
         if watched:
             program.running.remove(forward)
         HERE.reset(here)
-    done = {far.homes[leaf]: walk.slots[leaf] for leaf in program.plan.leaves if walk.agenda.is_done(leaf)}
-    step, place = walk.fault
-    return Ended(done, error, far.homes[step] if step >= 0 else -1, told=bool(watched) and step >= 0, place=place)
+    found = {far.homes[leaf]: slots[leaf] for leaf in program.plan.leaves if leaf in through}
+    return Ended(found) if fault is None else fault._replace(values=found)
+
+
+def _go_through(
+    far: FarProgram,
+    slots: list[Any],
+    through: list[int],
+    forward: Forward,
+    relay: Relay,
+    at: Callable[[int, str], None],
+    *,
+    enters: bool,
+) -> Ended | None:
+    """Call each node, noting in `through` which of them returned; gives what the first that failed raised."""
+    calls, start = _calls(far.program, forward), clock()
+    for step, home, source, frees in far.lines:
+        relay.runs(step.node)
+        at(home, step.node)
+        if enters:
+            relay.add(["enter", step.node])
+        forward.step = step.number
+        outcome = calls.do(step, Role.RUN, fetch(slots, source))
+        forward.step = -1
+        if outcome.error is not None:
+            _tell(forward, outcome, failed(step, outcome.began - start, outcome.took, outcome.error, outcome.place))
+            told = forward.tell is not None
+            return Ended({}, outcome.error, home, told=told, place=outcome.place)
+        slots[step.number] = outcome.value
+        through.append(step.number)
+        for slot in frees:
+            slots[slot] = None
+        if forward.tell is not None:
+            _tell(forward, outcome, done(step, outcome, start))
+    return None
+
+
+def _tell(forward: Forward, outcome: Outcome, fact: Fact) -> None:
+    for each in (*outcome.before, fact, *outcome.after):
+        forward.say(each)
 
 
 def run_items(
@@ -135,7 +173,8 @@ def run_items(
     bound = program.steps[-1]
     forward.share()
     forward.step = bound.number
-    _saying(at, relay, far.homes, enters=False)(bound.number, bound.node)
+    relay.runs(bound.node)
+    at(far.homes[-1], bound.node)
     mapped = program.plan.steps[-1].marks.mapped
     through = Through(bound.node, caller(bound), mapped.batch if mapped else None, None, None)
     here = HERE.set(forward)
@@ -165,15 +204,3 @@ def _forward(program: Program, relay: Relay, *, watched: int) -> Forward:
     if watched:
         watching.watch(forward, relay, None)
     return forward
-
-
-def _saying(
-    at: Callable[[int, str], None], relay: Relay, homes: list[int], *, enters: bool
-) -> Callable[[int, str], None]:
-    def say(number: int, node: str) -> None:
-        relay.runs(node)
-        at(homes[number], node)
-        if enters:
-            relay.add(["enter", node])
-
-    return say

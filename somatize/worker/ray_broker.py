@@ -21,6 +21,7 @@ from typing import Any
 
 from somatize.elsewhere import HELD, Landed, Said, Trip
 from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
+from somatize.program import INPUT
 
 from . import payload
 from .far import Ended, FarProgram, run, run_items
@@ -175,12 +176,12 @@ class Actor:
             self._programs[asked["slice"]] = far, asked["keys"]
         if asked["items"]:
             return run_items(far, given, self._relay, _nowhere, watched=asked["watched"])
-        held, rest, taken = self._held.get(asked["forward"], {}), list(values)[::-1], {}
+        held, rest, taken = self._held.get(asked["forward"], {}), list(values)[::-1], {INPUT: given}
         for number, is_held in asked["takes"]:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its actor was started anew meanwhile")
             taken[number] = held[number] if is_held else rest.pop()
-        ended = run(far, given, taken, self._relay, _nowhere, watched=asked["watched"], enters=asked["enters"])
+        ended = run(far, taken, self._relay, _nowhere, watched=asked["watched"], enters=asked["enters"])
         for number in asked["holds"]:
             if number in ended.values:
                 self._held.setdefault(asked["forward"], {})[number] = ended.values[number]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from somatize.errors import NotSendable
+from somatize.program import INPUT
 
 from . import payload
 from .far import Ended, FarProgram, run, run_items
@@ -137,15 +138,14 @@ class Server:
         if one.items:
             return run_items(one.far, sent[0], self._relay, self._at, watched=asked["watched"])
         held = self._held.get(asked["forward"], {})
-        values = {}
-        given, *rest = sent
-        rest.reverse()
+        rest = sent[::-1]
+        values = {INPUT: rest.pop()}
         for number, is_held in one.takes:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
             values[number] = held[number] if is_held else rest.pop()
         del sent
-        ended = run(one.far, given, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
+        ended = run(one.far, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
         for number in one.holds:
             if number in ended.values:
                 self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
