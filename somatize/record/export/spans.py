@@ -11,6 +11,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Mapping
+from importlib.metadata import version
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -61,11 +62,11 @@ class OpenTelemetry:
         return LiveSpans(self._tracing, self._functions(graph))
 
     def _functions(self, graph: Any) -> Mapping[str, str]:
-        version = getattr(graph, "_program", None) or graph  # another one after each change of the graph
+        program = getattr(graph, "_program", None) or graph  # another one after each change of the graph
         try:
-            found = self._known.get(version)
+            found = self._known.get(program)
             if found is None:
-                found = self._known[version] = functions_of([of_graph(graph)[1]])
+                found = self._known[program] = functions_of([of_graph(graph)[1]])
             return found
         except (AttributeError, TypeError):  # opened by hand, with what is no graph
             return {}
@@ -86,9 +87,7 @@ def tracing_to(provider: TracerProvider | None) -> Tracing:
     except ImportError as error:
         line = "pip install 'somatize[otel]'"
         raise ExtraMissing(f"spans need opentelemetry, which is not installed: {line}") from error
-    from somatize import __version__
-
-    return Tracing(trace.get_tracer("somatize", __version__, provider), trace, context)
+    return Tracing(trace.get_tracer("somatize", version("somatize"), provider), trace, context)
 
 
 def functions_of(graphs: list[dict[str, Any]]) -> dict[str, str]:
