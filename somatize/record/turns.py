@@ -170,6 +170,9 @@ def _place_slices(turns: list[Turn]) -> None:
         there = [turn for turn in turns if turn.where.host == host]
         first = there[0].ending == "left"
         for trip, members in _trips(there if first else there[::-1]):
+            if [(turn.began, turn.took) for turn in members] == [(trip.began, trip.took)]:
+                members[0].inside = trip  # items that were sent out are told by the clock here
+                continue
             slack = trip.took - max((turn.end for turn in members), default=trip.took)
             for turn in members:
                 turn.began += trip.began + max(0.0, slack) / 2

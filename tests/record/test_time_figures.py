@@ -196,6 +196,17 @@ def test_the_round_trip_may_be_told_before_its_slice():
     assert [(turn.name, turn.began) for turn in turns_of(facts)] == [("w", 100.0), ("x", 100.0)]
 
 
+def test_items_that_were_sent_out_take_as_long_as_their_round_trip_and_begin_with_it():
+    facts = [
+        told("items", node="each", items=2, ran=2, recalled=0, failed=0, host="w"),
+        told("ran", node="each", began_us=100, took_us=900, host="w"),
+        told("left", host="w", began_us=100, took_us=900),
+    ]
+    trip, each = turns_of(facts)
+    assert [(turn.name, turn.began, turn.took) for turn in (trip, each)] == [("w", 100.0, 900.0), ("each", 100.0, 900.0)]
+    assert each.inside is trip
+
+
 def test_when_a_result_was_recalled_is_not_told():
     turns = turns_of([told("ran", node="a", began_us=0, took_us=70), told("recalled", node="b", bytes=1, took_us=5)])
     assert [(turn.name, turn.began, turn.known) for turn in turns] == [("a", 0.0, True), ("b", 70.0, False)]

@@ -313,7 +313,8 @@ def _value(text: str) -> Any:
 def _placed(turns: list[Fact], trip: Fact) -> list[tuple[Fact, int]]:
     """The turns that a round trip held, and how many microseconds after its start each began."""
     began, took = micro(trip, "began_us"), micro(trip, "took_us")
-    if [micro(turn, "began_us") for turn in turns] == [began]:  # items that were sent out: told by the clock here
+    if [(micro(turn, "began_us"), micro(turn, "took_us")) for turn in turns] == [(began, took)]:
+        # Items that were sent out are told by the clock here.
         return [(turns[0], 0)]
     slack = took - max((micro(turn, "began_us") + micro(turn, "took_us") for turn in turns), default=took)
     return [(turn, micro(turn, "began_us") + max(0, slack) // 2) for turn in turns]
