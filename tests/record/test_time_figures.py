@@ -203,7 +203,10 @@ def test_items_that_were_sent_out_take_as_long_as_their_round_trip_and_begin_wit
         told("left", host="w", began_us=100, took_us=900),
     ]
     trip, each = turns_of(facts)
-    assert [(turn.name, turn.began, turn.took) for turn in (trip, each)] == [("w", 100.0, 900.0), ("each", 100.0, 900.0)]
+    assert [(turn.name, turn.began, turn.took) for turn in (trip, each)] == [
+        ("w", 100.0, 900.0),
+        ("each", 100.0, 900.0),
+    ]
     assert each.inside is trip
 
 
