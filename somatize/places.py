@@ -89,9 +89,10 @@ class Forward(Place):
     def fan_out(self, fact: Fact) -> None:
         """`tell` where several watch: each gets a dict of its own, whatever the others do."""
         interrupt: BaseException | None = None
-        for door in self.doors:
+        doors = self.doors
+        for door in doors:
             try:
-                door.tell(fact.copy())
+                door.tell(fact if door is doors[-1] else fact.copy())
             except Exception as error:
                 self._leave_out(door, error)
             except BaseException as error:
@@ -117,6 +118,19 @@ class Forward(Place):
     def enter_all(self, *where: str) -> None:
         """`entering`, guarded, for whoever has it."""
         self._offer("entering", *where)
+
+    def enter_only(self, door: Door) -> Callable[..., object]:
+        """`enter_all` where one of several watchers has it."""
+        entering = door.sink.entering
+
+        def enter(*where: str) -> None:
+            try:
+                entering(*where)
+            except Exception as error:
+                self.entering = None
+                self._leave_out(door, error)
+
+        return enter
 
     def progress(self, node: str, done: int, total: int | None) -> None:
         """Say how far a node is to whoever wants to know; under the gate."""
@@ -169,9 +183,12 @@ class Forward(Place):
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
         each(self._close, [door for door in (*self.doors, *self.raised) if door.sink is not None])
+        if self.tell is not None:
+            self.tell, self.entering = _nobody, None  # they may hold this forward, which would be garbage to collect
 
     def _close(self, door: Door) -> None:
-        remember(door, self.parent)
+        if not getattr(door.sink, "forgets", False):
+            remember(door, self.parent)
         closed = getattr(door.sink, "closed", None)
         try:
             if closed is not None:

@@ -99,15 +99,16 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
         raise
     doors = forward.doors
     for door in doors:
-        if door.sink is not None:
+        if door.sink is not None and not getattr(door.sink, "forgets", False):
             remember(door, forward.parent)
     if len(doors) == 1:
         forward.tell = doors[0].tell
         forward.entering = getattr(doors[0].sink, "entering", None)
     elif doors:
         forward.tell = forward.fan_out
-        if any(hasattr(door.sink, "entering") for door in doors):
-            forward.entering = forward.enter_all
+        wanted = [door for door in doors if hasattr(door.sink, "entering")]
+        if wanted:
+            forward.entering = forward.enter_all if len(wanted) > 1 else forward.enter_only(wanted[0])
 
 
 def watchers_in(watching: Watching) -> list[Any]:

@@ -12,11 +12,12 @@ from somatize.facts import Fact
 
 from .events import EventKind
 from .flops import COUNTING
+from .tasks import Entered
+from .tree import CHAIN, Tree
 
 if TYPE_CHECKING:
     from .status import Status
     from .tasks import Task
-    from .tree import Tree
 
 
 class ForwardTasks:
@@ -27,23 +28,32 @@ class ForwardTasks:
 
     def __init__(self, status: Status, tree: Tree, nodes: int) -> None:
         self.status = status
-        self.task = tree.open("forward", nodes, quiet=True)
+        task = self.task = tree.open("forward", nodes, quiet=True)
         self._tree = tree
-        self._nodes: dict[str, Task] = {}
+        self._nodes: dict[str, Entered] = {}
+        task._entered = self._nodes
         self._there: dict[str | None, Task] | None = None
         self._counting = COUNTING.get()
 
     def entering(self, node: str, host: str | None = None) -> None:
-        """A node is about to run: its task is open, and current in this context."""
-        task = self._nodes[node] = self._tree.open_node(node, self.task, host)
+        """A node is about to run, and is current in this context."""
+        tree = self._tree
+        entered = self._nodes[node] = Entered(self.task, node, host, tree.clock())
+        CHAIN.set(entered)
         if self._counting is not None:
-            task.where = self._counting.operators
+            entered.operators = self._counting.operators
+        if tree.listeners.everyone:
+            entered.made()
 
     def tell(self, fact: Fact) -> None:
         """What became of a node or of the forward."""
         kind = fact["fact"]
         if kind == "ran":
-            self._ran(fact)
+            entered = self._nodes.get(fact["node"])
+            if entered is None or entered._made is not None or self._looked_at():
+                self._ended(fact, EventKind.FINISHED)
+            else:
+                self._ran(entered, fact)
         elif kind == "failed":
             self._ended(fact, EventKind.FAILED)
         elif kind == "recalled":
@@ -57,9 +67,9 @@ class ForwardTasks:
 
     def progress(self, node: str, done: int, total: int | None) -> None:
         """How far a node says it is."""
-        task = self._nodes.get(node)
-        if task is not None:
-            task.update(done=done, total=total)
+        entered = self._nodes.get(node)
+        if entered is not None:
+            entered.made().update(done=done, total=total)
 
     def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
         """What became of a task that node code opened at a host: it is in the task of its node, or in another of it."""
@@ -82,36 +92,41 @@ class ForwardTasks:
     def task_of(self, node: str, identity: str | None) -> Task:
         """The task of that identity at a host, or else of the node."""
         found = self._there.get(identity) if self._there else None
-        return found or self._nodes.get(node, self.task)
+        return found or self._nodes.get(node, self.task).made()
 
     def closed(self) -> None:
         """The forward is over, whatever was told of it."""
         self._tree.end(self.task, EventKind.FINISHED)
-        self._nodes.clear()
-        self._there = None
+        if self._nodes:
+            for entered in self._nodes.values():
+                entered.over()
+            self._nodes.clear()
+        self.task._entered = self._there = None
         self._counting = None
 
-    def _ran(self, fact: Fact) -> None:
-        task = self._nodes.pop(fact["node"], None)
-        if task is None or "host" in fact or self._counting is not None:
-            self._ended(fact, EventKind.FINISHED, None, task)
-            return
-        tree = self._tree
-        tree.end_node(task, int(fact["took_us"]) * 1000)
-        self.task._done += 1
-        if tree.listeners.followers:
-            tree.updated(self.task)
+    def _looked_at(self) -> bool:
+        return self._counting is not None or bool(self._tree.listeners.everyone)
 
-    def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None, task: Task | None = None) -> None:
-        tree, forward = self._tree, self.task
-        task = task or self._nodes.pop(fact["node"], None)
-        if task is None:  # nobody entered it: it is told of, and over
-            task = tree.open_node(fact["node"], forward)
-        if "host" in fact:
-            task.host = fact["host"]
+    def _ran(self, entered: Entered, fact: Fact) -> None:
+        """A node ran of which nobody saw anything, and nothing has to be undone."""
+        del self._nodes[fact["node"]]
+        made = entered.over()
+        if made is not None:
+            self._tree.end(made, EventKind.FINISHED, None, None, int(fact["took_us"]) * 1000)
+        self.task._done += 1
+
+    def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None) -> None:
+        tree, forward, node = self._tree, self.task, fact["node"]
+        entered = self._nodes.pop(node, None)
+        if entered is None:  # nobody entered it: it is told of, and over
+            entered = Entered(forward, node, None, tree.clock())
+        entered.host = fact.get("host", entered.host)
+        task = entered.made()
+        task.host = entered.host
+        entered.over()
         took = int(fact["took_us"]) * 1000
-        if self._counting is not None and isinstance(task.where, int):
-            self._counting.node(task.where, took)
+        if self._counting is not None and entered.operators is not None:
+            self._counting.node(entered.operators, took)
         tree.end(task, kind, fact["why"] if kind is EventKind.FAILED else None, mark, took)
         forward._done += 1
         if tree.listeners.followers:

@@ -7,12 +7,13 @@ whose child, is `somatize.status.tree`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize.errors import BadOption
 
-from .events import EventKind
+from .events import EventKind, TaskEvent
 
 if TYPE_CHECKING:
     from .tree import Tree
@@ -33,53 +34,32 @@ class Task:
     `advance` may be called by any thread, and after the end, where it does nothing.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_began",
-        "_children",
-        "_done",
-        "_ended",
-        "_identity",
-        "_outer",
-        "_said",
-        "_told",
-        "_total",
-        "_tree",
-        "_untold",
-        "host",
-        "mark",
-        "name",
-        "node",
-        "parent",
-        "quiet",
-        "state",
-        "where",
-        "why",
-    )
+    # The defaults stand on the class, because a loop may open very many tasks.
+    state = OPEN
+    why: str | None = None
+    mark: str | None = None
+    node: str | None = None
+    host: str | None = None
+    where: Any = None
+    _ended = 0
+    _done: float = 0
+    _children: dict[Task, None] | None = None
+    _entered: Mapping[str, Entered] | None = None
+    _outer: Task | Entered | None = None
+    _told = 0
+    _untold = False
+    _said = 0
+    _identity: str | None = None
 
     def __init__(
         self, tree: Tree, name: str, total: float | None, parent: Task | None, quiet: bool, began: int
     ) -> None:
         self._tree = tree
         self._began = began
-        self._ended = 0
-        self._done: float = 0
         self._total = total
-        self._children: dict[Task, None] | None = None
-        self._outer: Task | None = None
-        self._told = 0
-        self._untold = False
-        self._said = 0
-        self._identity: str | None = None
         self.name = name
         self.parent = parent
         self.quiet = quiet
-        self.state = OPEN
-        self.why: str | None = None
-        self.mark: str | None = None
-        self.node: str | None = None
-        self.host: str | None = None
-        self.where: Any = None
 
     @property
     def done(self) -> float:
@@ -98,8 +78,15 @@ class Task:
     @property
     def children(self) -> tuple[Task, ...]:
         """The tasks open in this one, in the order they were opened."""
+        if self._entered:
+            for entered in list(self._entered.values()):
+                entered.made()
         children = self._children
         return tuple(children) if children else ()
+
+    def made(self) -> Task:
+        """Itself; see `Entered`."""
+        return self
 
     @property
     def elapsed(self) -> float:
@@ -188,6 +175,46 @@ class Task:
     def __repr__(self) -> str:
         count = f"{self._done:g}" if self._total is None else f"{self._done:g} of {self._total:g}"
         return f"<Task {self.name!r} {self.state} {count}>"
+
+
+class Entered:
+    """A node that runs, in place of its task, which is made when somebody asks: mostly nobody does.
+
+    It stands in the chain of its context as a task does.
+    """
+
+    state = OPEN
+    operators: int | None = None
+    """How many operators of torch had been counted before it."""
+    _made: Task | None = None
+
+    def __init__(self, forward: Task, node: str, host: str | None, began: int) -> None:
+        self.node = node
+        self.host = host
+        self.began = began
+        self._outer = forward
+        self._tree = forward._tree
+
+    def made(self) -> Task:
+        """Its task, made now if it was not."""
+        return self._made or self._make()
+
+    def _make(self) -> Task:
+        tree = self._tree
+        with tree.lock:
+            if self._made is not None:
+                return self._made
+            made = self._made = tree.open_node(self.node, self._outer, self.host, self.began)
+        if tree.listeners.everyone:
+            tree.listeners.tell(TaskEvent(EventKind.STARTED, made))
+        if self.state is not OPEN:  # it ended while its task was made
+            tree.end(made, EventKind.FINISHED)
+        return made
+
+    def over(self) -> Task | None:
+        """It has ended: its task, if there is one."""
+        self.state = FINISHED  # before it is looked, as `made` does it the other way round
+        return self._made
 
 
 def checked_total(total: object) -> float | None:

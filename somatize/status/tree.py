@@ -19,7 +19,7 @@ from somatize import facts
 
 from .events import EventKind, TaskEvent
 from .listening import Listeners
-from .tasks import FAILED, FINISHED, OPEN, Task, checked_total
+from .tasks import FAILED, FINISHED, OPEN, Entered, Task, checked_total
 from .units import duration
 
 THROTTLE = 100_000_000
@@ -30,10 +30,10 @@ BROKEN_OFF = "broken off"
 
 _log = logging.getLogger("somatize.status")
 
-_STARTED, _FINISHED = EventKind.STARTED, EventKind.FINISHED
+_FINISHED = EventKind.FINISHED
 
-CHAIN: ContextVar[Task | None] = ContextVar("somatize.tasks", default=None)
-"""The task opened last in this context, of whichever Status; through its `_outer` the others follow."""
+CHAIN: ContextVar[Task | Entered | None] = ContextVar("somatize.tasks", default=None)
+"""The task opened or node entered last in this context, of whichever Status; by its `_outer` the others follow."""
 
 
 class Speaker(Protocol):
@@ -68,7 +68,7 @@ class Tree:
         task = CHAIN.get()
         while task is not None and (task._tree is not self or task.state is not OPEN):
             task = task._outer
-        return task
+        return task.made() if task is not None else None
 
     def open(self, name: str, total: float | None = None, parent: Task | None = None, quiet: bool = False) -> Task:
         """A new task within `parent`, or else within the current one, and current from here on."""
@@ -76,8 +76,8 @@ class Tree:
         while outer is not None and outer.state is not OPEN:
             outer = outer._outer
         if parent is None and outer is not None:
-            parent = outer if outer._tree is self else self.current()
-        if total is not None:
+            parent = outer.made() if outer._tree is self else self.current()
+        if total is not None and (type(total) is not int or total < 0):
             total = checked_total(total)
         task = Task(self, name if type(name) is str else str(name), total, parent, quiet, self.clock())
         if parent is not None:
@@ -97,35 +97,15 @@ class Tree:
             self._enter(task)
         return task
 
-    def open_node(self, node: str, forward: Task, host: str | None = None) -> Task:
-        """`open` for a node, which is known to lie in `forward`: there is one for each node of each forward."""
-        task = Task(self, node, None, forward, True, self.clock())
+    def open_node(self, node: str, forward: Task, host: str | None, began: int) -> Task:
+        """A task for a node of `forward`, entered at `began`; nobody is told. Call it with the lock held."""
+        task = Task(self, node, None, forward, True, began)
         task.node = node
         task.host = host
         task._outer = forward
-        CHAIN.set(task)
         if self.alive:
-            if forward._children is None:
-                forward._children = {task: None}
-            else:
-                forward._children[task] = None
-            if self.listeners.everyone:
-                self.listeners.tell(TaskEvent(_STARTED, task))
+            forward._children = {**(forward._children or {}), task: None}
         return task
-
-    def end_node(self, task: Task, took: int) -> None:
-        """`end` for a node that ran: it stays on the chain of its context, where the next is put in a moment."""
-        if task._children or task.state is not OPEN or not self.alive:
-            self.end(task, _FINISHED, None, None, took)
-            return
-        task._ended = task._began + took
-        task.state = FINISHED
-        task.where = None
-        task.parent._children.pop(task, None)  # type: ignore[union-attr]
-        if self.listeners.everyone:
-            if task._untold:
-                self._tell_update(task)
-            self.listeners.tell(TaskEvent(_FINISHED, task))
 
     def _enter(self, task: Task) -> None:
         parent = task.parent
@@ -238,7 +218,7 @@ def _below(task: Task) -> list[Task]:
     found: list[Task] = []
     pending = [task]
     while pending:
-        children = pending.pop().children
+        children = pending.pop()._children or ()
         found += children
         pending += children
     return found

@@ -265,3 +265,76 @@ def test_closed_in_the_middle_it_stops_nothing() -> None:
     Graph.somatize(lambda x, ctx: ctx.status.close()).forward(1, watching=status)
     Graph.somatize(lambda x, ctx: ctx.status.task("x").finish()).forward(1, watching=status)
     assert (status.tasks, status.current) == ((), None)
+
+
+def test_a_node_s_task_is_made_when_somebody_asks() -> None:
+    status = Status()
+    made: list[Any] = []
+
+    def looks(value: Any) -> Any:
+        (forward,) = status.tasks
+        (task,) = forward.children  # as a view in another thread would
+        made.append(task)
+        assert (task.name, task.node, task.state, task.parent, forward.children) == ("b", "b", "open", forward, (task,))
+        assert status.current is task
+        return value
+
+    def quiet(value: Any) -> Any:
+        return value
+
+    graph = Graph.somatize(node(quiet).named("a") >> node(looks).named("b") >> node(quiet).named("c"))
+    graph.forward(1, watching=status)
+    assert [(task.name, task.state, task.children) for task in made] == [("b", "finished", ())]
+    assert (status.tasks, status.current) == ((), None)
+
+
+def test_a_view_that_looks_from_another_thread_leaves_no_node_open() -> None:
+    status = Status()
+    stop = threading.Event()
+    seen: set[Any] = set()
+
+    def look() -> None:
+        while not stop.is_set():
+            for forward in status.tasks:
+                seen.update(forward.children)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        graph = Graph.somatize(node(lambda x: x).named("a") >> node(lambda x: x).named("b"))
+        for _ in range(2000):
+            graph.forward(1, watching=status)
+    finally:
+        stop.set()
+        looking.join()
+    assert {task.state for task in seen} <= {"finished"}
+    assert status.tasks == ()
+
+
+def test_one_who_listens_from_the_middle_on_hears_of_what_follows() -> None:
+    status = Status()
+    seen: list[Any] = []
+
+    def begins(value: Any) -> Any:
+        status.subscribe(lambda event: seen.append((event.kind.value, event.task.name)), updates=False)
+        return value
+
+    Graph.somatize(node(begins).named("a") >> node(lambda x: x).named("b")).forward(1, watching=status)
+    assert seen == [
+        ("started", "a"),
+        ("finished", "a"),
+        ("started", "b"),
+        ("finished", "b"),
+        ("finished", "forward"),
+    ]
+
+
+def test_a_node_interrupted_without_a_word_is_nobody_s_parent() -> None:
+    status = Status()
+    sink = status.opens([1])
+    sink.entering("a")
+    sink.tell({"fact": "broke", "took_us": "5", "why": "KeyboardInterrupt: "})
+    sink.closed()
+    with status.task("after") as after:
+        assert after.parent is None
+    assert status.tasks == ()
