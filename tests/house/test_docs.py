@@ -84,7 +84,7 @@ def test_every_fact_and_field_is_in_the_vocabulary():
 def commands() -> list[tuple[str, str]]:
     found = []
     for path in SITE:
-        for fence in re.findall(r"^```(?:sh|console)?\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+        for fence in re.findall(r"^```(?:sh|console)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
             for line in fence.replace("\\\n", " ").splitlines():
                 if (words := line.removeprefix("$ ").partition("#")[0].strip()).startswith("somatize "):
                     found.append((path.name, words))

@@ -11,14 +11,9 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
-def ran(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    scope = {"__name__": "readme"}
-    for number, snippet in enumerate(re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)):
-        exec(compile(snippet, f"README snippet {number}", "exec"), scope)
-    scope["printed"] = capsys.readouterr().out
-    return scope
+def ran(page):
+    done = page(README)
+    return {**done.scope, "printed": done.printed}
 
 
 def test_the_two_commands_are_there_and_no_third():
