@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from somatize.errors import UnknownForward
+from somatize.errors import ExportError, UnknownForward
 from somatize.facts import Fact
 from somatize.record.asked import Place, check_range, lines_of, opened_at
 from somatize.record.rows import rows_of_block
@@ -46,6 +46,8 @@ class Told(NamedTuple):
 def read_chosen(store: Place, run: str | None, which: Which, last: int | None) -> Told:
     """The forwards that are meant: one (-1 is the last), several, or the last N. Raises `UnknownForward`."""
     check_range(last, None)
+    if which is not None and last is not None:
+        raise ExportError("say which forwards with forward= or with last=, not both")
     with opened_at(store) as opened:
         # What is missing below an earlier look's highest number is lost; `reader.forwards` says why.
         name, highest = look(opened, lambda view: _named(lines_of(view, run)))

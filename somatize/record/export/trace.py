@@ -59,10 +59,13 @@ def to_trace(
     """One forward of a run, several or the last N, as a trace in the Trace Event Format, which Perfetto opens.
 
     A host is a process, and its lanes are threads. On top lie the forwards; below them round trips to hosts, with an
-    arrow to what ran there first, the turns of nodes, tasks, log records, and what was said: numbers as
-    lines, the rest as marks. What failed or broke is red in Chrome; what is open or lost says so in its name. A forward
-    ends where the store stamped it as written down. Facts tell no instants: within it, what is not told is drawn after
-    what was told before, and what a node said is spread evenly over its turn; each such span says so.
+    arrow to what ran there first, then the turns of nodes, tasks, log records, and what was said: numbers as lines
+    (a line does not say which node said a point), the rest as marks. What failed or broke is red in Chrome; what is
+    open or lost says so in its name.
+
+    Facts tell no instants. A forward ends where the store stamped it as written down, and within it times are those
+    that were told; a span whose beginning was not told lies after what was told before, and says so. What a node said is
+    spread evenly over its turn; what was said outside of forwards lies within a second of where it belongs.
 
     Without a `path` the trace is the answer, as data, and ``trace["otherData"]["left_out"]`` lists what could not be
     shown; with one it is written as JSON, compressed if the name ends with ``.gz``, and the file is whole or not there.

@@ -85,8 +85,8 @@ def events(drawn: Drawn) -> list[dict[str, Any]]:
 
     Moments are whole microseconds from the first one on. What lies in something else comes after it.
     """
-    threads = _threads(drawn)
     pids = {host: pid for pid, host in enumerate(_hosts(drawn), start=1)}
+    threads = _threads(drawn, above=len(pids))
     zero = math.floor(drawn.began())
 
     def at(moment: float) -> int:
@@ -121,20 +121,21 @@ def _hosts(drawn: Drawn) -> list[str]:
     return [HERE, *sorted(hosts - {HERE})]
 
 
-def _threads(drawn: Drawn) -> dict[tuple[Track, int], int]:
-    """The number of the thread of each lane; puts spans on lanes."""
+def _threads(drawn: Drawn, above: int) -> dict[tuple[Track, int], int]:
+    """The number of the thread of each lane; puts spans on lanes.
+
+    They are above the numbers of processes: a thread with that of its process would be shown as its main one.
+    """
     by_track: dict[Track, list[Span]] = {}
     for span in drawn.spans:
         by_track.setdefault(span.track, []).append(span)
     lanes = {track: _put_on_lanes(spans) for track, spans in by_track.items()}
     for mark in drawn.marks:
         lanes.setdefault(mark.track, 1)
-    numbers: dict[tuple[Track, int], int] = {}
-    following: dict[str, int] = {}
-    for track in sorted(lanes, key=lambda track: (track.host, _ORDER.index(track.name))):
-        for lane in range(lanes[track]):
-            following[track.host] = numbers[track, lane] = following.get(track.host, 0) + 1
-    return numbers
+    order = sorted(lanes, key=lambda track: (track.host != HERE, track.host, _ORDER.index(track.name)))
+    return {
+        key: above + 1 + tid for tid, key in enumerate((track, lane) for track in order for lane in range(lanes[track]))
+    }
 
 
 def _put_on_lanes(spans: Sequence[Span]) -> int:
