@@ -57,7 +57,7 @@ class ForwardSink(Pending):
     def closed(self) -> None:
         """All was told: write the record, or the rest of it."""
         writer, facts = self.writer, self.facts
-        if writer.pid != getpid():
+        if writer.shut and writer.pid != getpid():
             raise RecordError(
                 f"a forward that began in process {writer.pid} ended in its forked child {getpid()}; "
                 "the child's end of it is not recorded"
@@ -151,7 +151,7 @@ class Recorder:
     def opens(self, graph: object) -> ForwardSink:
         """The sink of a forward that starts now. Raises `RecorderClosed`."""
         writer = self._writer
-        if self._closed or writer.pid != getpid():
+        if writer.shut:
             writer = self._writing()
         self._graphs.tell(graph)
         return ForwardSink(writer)
@@ -162,7 +162,7 @@ class Recorder:
         Raises `FactError` for what has no kind, and `RecorderClosed`.
         """
         writer = self._writer
-        if self._closed or writer.pid != getpid():
+        if writer.shut:
             writer = self._writing()
         made = said(fact)
         if made["fact"] in KINDS:
@@ -176,7 +176,7 @@ class Recorder:
         if sink is None:
             writer.says_of_run(made)
         elif sink.over:
-            writer.says(sink, made)
+            writer.says(sink, made, fact)
         else:
             sink.say(made)
 

@@ -6,6 +6,7 @@ row at most some twelve times over its life, so that a run of a forward a second
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import itemgetter
@@ -29,7 +30,7 @@ _NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
 class Block:
     """The columns and the packed facts of consecutive rows of one writer."""
 
-    def __init__(self, numbers: dict[str, list[int]], fields: dict[str, list[str | None]], body: bytes) -> None:
+    def __init__(self, numbers: dict[str, list[int]], fields: dict[str, list[str | float | None]], body: bytes) -> None:
         self.numbers = numbers
         self.fields = fields
         self.body = body
@@ -47,7 +48,7 @@ class Block:
             "end": list(accumulate(map(len, bodies))),
             "crc": list(map(crc32, bodies)),
         }
-        texts: dict[str, list[str | None]] = {
+        texts: dict[str, list[str | float | None]] = {
             field: [None if one is None else one[index] for one in said] for index, field in enumerate(fields)
         }
         return cls(numbers, texts, b"".join(bodies))
@@ -56,7 +57,7 @@ class Block:
     def stored(cls, chunk: Chunk, body: bytes) -> Block:
         """A block as it was stored; raises `BadValue`."""
         numbers = {name: list(chunk.integers(name)) for name in _NUMBERS}
-        fields = {name: chunk.texts(name) for name in chunk.names if name not in _NUMBERS}
+        fields = {name: chunk.said(name) for name in chunk.names if name not in _NUMBERS}
         return cls(numbers, fields, body)
 
     def __len__(self) -> int:
@@ -129,15 +130,13 @@ class _Tally:
 
 
 def _cut(lines: list[Line]) -> Iterable[list[Line]]:
-    start = size = 0
-    for index, line in enumerate(lines):
-        length = len(line[BODY])
-        if index > start and (index - start >= MOST_ROWS or size + length > MOST_BYTES):
-            yield lines[start:index]
-            start, size = index, 0
-        size += length
-    if start < len(lines):
-        yield lines[start:]
+    ends = list(accumulate([len(line[BODY]) for line in lines]))
+    start = 0
+    while start < len(lines):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, min(start + MOST_ROWS, bisect_right(ends, before + MOST_BYTES)))
+        yield lines[start:end]
+        start = end
 
 
 def _store_block(txn: Writing, run: int, writer: int, block: Block, tally: _Tally) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .packing import Texts
+
 MOST_BYTES = 6 << 20
 """Bytes of facts held in memory; a commit that comes too late for them reads the journal."""
 _LONG = 64 << 10
@@ -25,15 +27,16 @@ Line = list[Any]
 class Batch:
     """The records from `start` to `end`, and the facts said meanwhile about forwards that were committed before.
 
-    `late` holds forward, place, time, facts and summary.
+    `late` holds forward, place, time, facts and summary; `about` the packed maps that say what the run is.
     """
 
-    __slots__ = ("_whole", "end", "late", "lines", "start")
+    __slots__ = ("_whole", "about", "end", "late", "lines", "start")
 
     def __init__(self, start: Position) -> None:
         self.start = self.end = start
         self.lines: list[Line] = []
         self.late: list[tuple[int, int, int, bytes, bytes]] = []
+        self.about: list[bytes] = []
         self._whole = True
 
     @property
@@ -55,15 +58,20 @@ class Batch:
             if size - self.start[1] > MOST_BYTES:
                 self.give_up()
 
-    def add_late(self, line: Line, texts: list[str | None] | None, body: bytes) -> None:
+    def add_about(self, about: bytes) -> None:
+        """Something was said about the run."""
+        if self._whole:
+            self.about.append(about)
+
+    def add_late(self, line: Line, texts: Texts, body: bytes) -> None:
         """A fact was said about a record of this batch."""
-        line[BODY] += body
+        line[BODY] = whole = line[BODY] + body
         if texts is not None:
             before = line[TEXTS]
             line[TEXTS] = texts if before is None else [
                 text if text is not None else old for text, old in zip(texts, before, strict=True)
             ]  # fmt: skip
-        if len(line[BODY]) > _LONG:
+        if len(whole) > _LONG:
             self.give_up()  # adding to a long text over and over costs more than reading the journal
 
     def give_up(self) -> None:
@@ -71,3 +79,4 @@ class Batch:
         self._whole = False
         self.lines.clear()
         self.late.clear()
+        self.about.clear()

@@ -14,7 +14,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -22,6 +22,7 @@ from .environment import BadValue, Buffer
 
 _HEAD = struct.Struct("<II")  # the directory's length and checksum
 _ABSENT = "?"
+T = TypeVar("T")
 
 
 def pack_chunk(rows: int, columns: Mapping[str, tuple[str, bytes]]) -> bytes:
@@ -75,6 +76,15 @@ class Chunk:
         """A column of texts, None where one is absent."""
         return texts(*self.raw(name), self.rows)
 
+    def said(self, name: str) -> list[str | float | None]:
+        """`texts`, but a float for a text that is its `repr`, where the column stands so: what `pack_texts` takes."""
+        kind, body = self.raw(name)
+        mask, kind, body = _masked(kind, body, self.rows)
+        if kind != "d":
+            return [*self.texts(name)]
+        floats = _array("d", body).tolist()
+        return floats if mask is None else _spread(mask, floats)
+
     def numbers(self, name: str) -> tuple[bytes | None, Sequence[float]]:
         """A column of texts as the numbers they are; see `numbers`."""
         return numbers(*self.raw(name), self.rows)
@@ -104,8 +114,8 @@ def integers(kind: str, body: bytes, rows: int) -> Sequence[int]:
     return _array(kind, body).tolist()
 
 
-def pack_texts(values: Sequence[str | None]) -> tuple[str, bytes]:
-    """Encode texts, as words if that loses nothing."""
+def pack_texts(values: Sequence[str | float | None]) -> tuple[str, bytes]:
+    """Encode texts, as words if that loses nothing. A float stands for the text that is its `repr`."""
     present = [value for value in values if value is not None]
     kind, body = _pack_present(present)
     if len(present) == len(values):
@@ -152,12 +162,16 @@ def _masked(kind: str, body: bytes, rows: int) -> tuple[bytes | None, str, bytes
     return (body[:rows], kind[1:], body[rows:]) if kind.startswith(_ABSENT) else (None, kind, body)
 
 
-def _spread(mask: bytes, present: Iterable[str]) -> list[str | None]:
+def _spread(mask: bytes, present: Iterable[T]) -> list[T | None]:
     following = iter(present)
     return [next(following) if bit else None for bit in mask]
 
 
-def _pack_present(values: list[str]) -> tuple[str, bytes]:
+def _pack_present(said: list[str | float]) -> tuple[str, bytes]:
+    kinds = set(map(type, said))
+    if kinds == {float}:
+        return "d", _words("d", said)
+    values = [repr(one) if isinstance(one, float) else one for one in said]
     for code, make, show in (("q", int, str), ("d", float, repr)):
         try:
             words = array(code, map(make, values))

@@ -63,7 +63,11 @@ class Row:
     def texts(self, fields: Sequence[str]) -> dict[str, str]:
         """The summarised fields that were said."""
         values = msgpack.unpackb(self.summary) if self.summary else ()
-        return {field: text for field, text in zip(fields, values, strict=False) if text is not None}
+        return {
+            field: repr(text) if type(text) is float else text
+            for field, text in zip(fields, values, strict=False)
+            if text is not None
+        }
 
     def inside(self, fields: Sequence[str]) -> list[str]:
         """The nodes it was in when it was last written down, if it went on then."""
@@ -145,7 +149,10 @@ class Gathered:
     def take_batch(self, batch: Batch) -> None:
         """Take in what a writer still has in memory, instead of a stretch of its journal."""
         self.lines = batch.lines
-        for forward, at, when, body, summary in batch.late:
+        for about in batch.about:
+            self.about.update(msgpack.unpackb(about))
+        for forward, at, when, said, summary in batch.late:
+            body = self.tasks.take(forward, when, said) if MARK in said else said
             if forward in self.rows:
                 self.rows[forward].add(body, summary)
             else:

@@ -12,9 +12,9 @@ What is whole is read (`Gathered.take`), up to the first place where nothing who
 from __future__ import annotations
 
 import struct
-import zlib
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgpack
 
@@ -26,7 +26,8 @@ _MAGIC = b"somatize journal 1\n"
 _START = struct.Struct("<II")
 # size of what follows, its checksum; kind, state, bytes of summary, nodes, forward, when, took
 ENTRY = struct.Struct("<IIBBxxIIQQQ")
-_REST = struct.Struct("<BBxxIIQQQ")
+_pack_start = _START.pack
+_pack_rest = struct.Struct("<BBxxIIQQQ").pack
 ENTRY_HEAD = ENTRY.size
 UNSIZED = 8
 """The bytes of an entry that its size does not count."""
@@ -35,11 +36,15 @@ _TRIED_AFTER_DAMAGE = 1 << 16
 NO_TIME = 2**64 - 1
 """Stands for a duration that is not known."""
 
+Said = tuple[int, int, int, bytes, bytes]
+"""What an entry says: the forward's state, how many nodes had their turn, how long it took, and packed, the summary
+of the facts and the facts."""
+
 
 def header(about: dict[str, Any]) -> bytes:
     """What a journal begins with."""
     packed = msgpack.packb(about)
-    return b"".join((_MAGIC, _START.pack(len(packed), zlib.crc32(packed)), packed))
+    return b"".join((_MAGIC, _START.pack(len(packed), crc32(packed)), packed))
 
 
 def read_header(start: Buffer) -> tuple[dict[str, Any], int] | None:
@@ -49,7 +54,7 @@ def read_header(start: Buffer) -> tuple[dict[str, Any], int] | None:
         return None
     size, crc = _START.unpack_from(start, len(_MAGIC))
     packed = bytes(start[fixed : fixed + size])
-    if len(packed) < size or zlib.crc32(packed) != crc:
+    if len(packed) < size or crc32(packed) != crc:
         return None
     return msgpack.unpackb(packed), fixed + size
 
@@ -60,15 +65,11 @@ def is_journal(start: Buffer) -> bool:
     return known == _MAGIC[: len(known)] or not known.strip(b"\0")
 
 
-def entry(kind: int, forward: int, when: int, said: tuple[int, int, int, bytes, bytes]) -> bytes:
-    """One entry, ready to be appended with a single `write`.
-
-    `said` is the forward's state, how many nodes had their turn, how long it took, and packed, the summary of the
-    facts and the facts.
-    """
+def entry(kind: int, forward: int, when: int, said: Said) -> bytes:
+    """One entry, ready to be appended with a single `write`."""
     state, nodes, took_us, summary, body = said
-    rest = _REST.pack(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
-    return _START.pack(len(rest), zlib.crc32(rest)) + rest
+    rest = _pack_rest(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
+    return _pack_start(len(rest), crc32(rest)) + rest
 
 
 def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
@@ -79,7 +80,7 @@ def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
     after = at + UNSIZED + head[0]
     if not RECORD <= head[2] <= ABOUT or head[0] < ENTRY_HEAD - UNSIZED or after > len(buffer):
         return None
-    return head if zlib.crc32(buffer[at + UNSIZED : after]) == head[1] else None
+    return head if crc32(buffer[at + UNSIZED : after]) == head[1] else None
 
 
 def next_whole(buffer: bytes, at: int) -> int:

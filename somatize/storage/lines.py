@@ -192,7 +192,7 @@ class RunLines:
     def facts(self, since: int = 0) -> Iterator[tuple[int, list[Fact]]]:
         """Each forward from `since` on with its facts, by block; damaged ones are named and skipped."""
         for forward, bodies in self.packed(since):
-            yield from self._unpacked(forward, bodies)
+            yield from self.unpacked(forward, bodies)
 
     def packed(self, since: int = 0) -> Iterator[tuple[int, list[bytes]]]:
         """`facts`, with the facts still packed: what only looks for a few of them need not unpack all."""
@@ -205,7 +205,7 @@ class RunLines:
     def block_facts(self, block: Stored) -> Iterator[tuple[int, list[Fact]]]:
         """The forwards of one block with their facts; damaged ones are named and skipped."""
         for forward, bodies in self._block_packed(block, 0):
-            yield from self._unpacked(forward, bodies)
+            yield from self.unpacked(forward, bodies)
 
     def _block_packed(self, block: Stored, since: int) -> Iterator[tuple[int, list[bytes]]]:
         apart = self.parts(max(since, block.forwards[0]), block.forwards[-1])
@@ -260,7 +260,8 @@ class RunLines:
         first, last = block.forwards[0], block.forwards[-1]
         warn(f"run {self.name!r}, forwards {first} to {last}: {error}; they were skipped")
 
-    def _unpacked(self, forward: int, bodies: list[bytes]) -> Iterator[tuple[int, list[Fact]]]:
+    def unpacked(self, forward: int, bodies: list[bytes]) -> Iterator[tuple[int, list[Fact]]]:
+        """A forward with its facts; one that is damaged is named and skipped."""
         try:
             yield forward, list(unpack(bodies))
         except ValueError:

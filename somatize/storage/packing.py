@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgpack
 
 from somatize.facts import Fact, said
 
-Texts = list[str | None] | None
-"""The text of each summarised field, None where it was not said; None altogether where none was."""
+Texts = list[str | float | None] | None
+"""The text of each summarised field, None where it was not said; None altogether where none was.
+
+A float stands for the text that is its `repr`: a column of them is packed without writing and reading each.
+"""
 COUNTED = frozenset({"ran", "recalled", "failed"})
 """The kinds that count as a node having its turn."""
 WHOLE_UP_TO = 256 << 10
@@ -51,14 +54,31 @@ class Packer:
                 if field in fact:
                     texts = texts or [None] * self._count
                     texts[index] = fact[field]
-        return self._packed(facts), nodes, texts
+        try:
+            packed = self._pack(facts)
+        except (TypeError, ValueError, OverflowError):
+            packed = msgpack.packb([said(fact) for fact in facts])
+        if len(packed) > _LOOK_CLOSER:
+            packed = self._shortened(facts)
+        count = len(facts)
+        return packed[1 if count < 16 else 3 if count < 65536 else 5 :], nodes, texts
 
-    def pack_one(self, fact: Fact) -> tuple[bytes, Texts]:
-        """One packed fact, and its summarised fields."""
-        if fact["fact"] in self._wanted:
-            body, _, texts = self.pack([fact])
-            return body, texts
-        return self._packed([fact]), None
+    def pack_one(self, fact: Fact, given: Mapping[str, Any]) -> tuple[bytes, bytes, Texts]:
+        """One packed fact, its packed summary, and its summarised fields; `given` is what the fact was made of."""
+        packed = self._pack(fact)
+        if len(packed) > _LOOK_CLOSER:
+            packed = self._shortened([fact])[1:]
+        fields = self._wanted.get(fact["fact"])
+        if fields is None:
+            return packed, b"", None
+        texts: list[str | float | None] = [None] * self._count
+        there = False
+        for index, field in fields:
+            if field in fact:
+                there = True
+                value = given.get(field)
+                texts[index] = value if type(value) is float else fact[field]
+        return (packed, self._pack(texts), texts) if there else (packed, b"", None)
 
     def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:
         """The packed summary of an entry: the texts, and the nodes a forward is in that goes on."""
@@ -66,17 +86,10 @@ class Packer:
             return self._pack([*(texts or [None] * self._count), inside])
         return self._pack(texts) if texts is not None else b""
 
-    def _packed(self, facts: list[Fact]) -> bytes:
-        count = len(facts)
-        try:
-            packed = self._pack(facts)
-        except (TypeError, ValueError, OverflowError):
-            facts = [said(fact) for fact in facts]
-            packed = msgpack.packb(facts)
-        if len(packed) > _LOOK_CLOSER:
-            packed = msgpack.packb([shortened(fact) for fact in facts])
-            self._pack = msgpack.Packer().pack  # it keeps the largest buffer it ever needed
-        return packed[1 if count < 16 else 3 if count < 65536 else 5 :]
+    def _shortened(self, facts: list[Fact]) -> bytes:
+        packed: bytes = msgpack.packb([shortened(said(fact)) for fact in facts])
+        self._pack = msgpack.Packer().pack  # it keeps the largest buffer it ever needed
+        return packed
 
 
 def shortened(fact: Fact) -> Fact:

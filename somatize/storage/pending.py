@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from .writer import Writer
 
-Said = tuple[int, int, int, bytes, bytes]
-"""What an entry says: state, nodes, took, and packed its summary and its facts."""
-
 
 class Pending:
     """A forward as its writer knows it: what is not written down yet, and its number once something is.

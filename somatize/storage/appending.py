@@ -1,0 +1,178 @@
+"""The appending end of a writer: its journal's files, and what the disk did not take.
+
+An entry that the disk does not take is kept in memory, up to a bound, and written when there is room again; nothing
+about a disk is ever raised into a forward.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from somatize.errors import RecorderClosed
+
+from . import journal, packing
+from .backlog import MOST_BYTES, Backlog
+from .batch import Batch, Position
+from .committer import read_from
+from .journal import Said, entry
+from .notices import warn
+from .pending import Pending, write_whole
+from .schema import OWN
+
+if TYPE_CHECKING:
+    from .opened import Opened
+
+ROTATE = 32 << 20
+"""Bytes after which a journal is followed by the next."""
+
+
+class Appender:
+    """Appends entries to the journals of one writer. Its lock, that of its gate, is held by whoever calls it."""
+
+    def __init__(self, opened: Opened, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
+        """Nothing is written before `start_journal`."""
+        self.opened = opened
+        self.name = name
+        self.run = run
+        self.fields = tuple(fields)
+        self.about = about
+        self.id = secrets.randbits(60) | 1
+        self.gate = opened.gate(run)
+        self.packer = packing.Packer(self.fields)
+        self.backlog = Backlog()
+        self.taken: Position = (0, 0)
+        """Up to where the journal was committed."""
+        self.batch = Batch(self.taken)
+        self._closed = False
+        self._files: dict[int, int] = {}
+        self._generation = -1
+        self._fd = -1
+        self._size = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was appended that is not committed."""
+        return self.taken != (self._generation, self._size)
+
+    @property
+    def position(self) -> Position:
+        """Up to where the journal was appended to: its generation, and bytes of that."""
+        return self._generation, self._size
+
+    def start_journal(self) -> None:
+        """Begin the next generation of the journal; raises OSError."""
+        generation = self._generation + 1
+        path = self.opened.journals / journal.file_name(self.id, generation)
+        start = journal.header({**self.about, "run": self.run, "name": self.name, "fields": list(self.fields)})
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            write_whole(fd, start, 0)
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+        if self._generation < 0:
+            self.taken = (generation, len(start))
+            self.batch = Batch(self.taken)
+        else:
+            self.batch.give_up()
+        self._files[generation] = fd
+        self._generation, self._fd, self._size = generation, fd, len(start)
+
+    def _say(self, pending: Pending | None, kind: int, said: Said, keep: bool = True) -> bool:
+        """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it."""
+        if self._closed:
+            raise RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
+        if not self.backlog:
+            try:
+                self._append(pending, kind, time_ns() // 1000, said)
+                return True
+            except OSError as error:
+                self._tell_once(error)
+        if keep:
+            self.backlog.add(pending, kind, time_ns() // 1000, said)
+        return False
+
+    def _refused(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
+        self._tell_once(error)
+        self.backlog.add(pending, kind, time_ns() // 1000, said)
+
+    def _append(self, pending: Pending | None, kind: int, when: int, said: Said) -> None:
+        known = OWN if pending is None else pending.number
+        if known is not None:
+            self._write_with_care(entry(kind, known, when, said))
+            return
+        gate = self.gate
+        number = gate.take()
+        try:
+            self._write_with_care(entry(kind, number, when, said))
+            pending.number = number  # type: ignore[union-attr]
+        except OSError:
+            gate.give_back(number)
+            raise
+        finally:
+            gate.leave()
+
+    def _write_with_care(self, data: bytes) -> None:
+        """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
+        if self._fd >= 0 and os.fstat(self._fd).st_size > self._size:
+            self.batch.give_up()  # a write that stopped half way, made good below
+            os.ftruncate(self._fd, self._size)
+        if self._size > ROTATE or self._fd < 0:
+            self.start_journal()
+        write_whole(self._fd, data, self._size)
+        self._size += len(data)
+
+    # -- when the disk does not take it
+
+    def drain(self) -> None:
+        """Write what was kept in memory, as far as there is room."""
+        with self.gate.lock:
+            if self.backlog:
+                self.batch.give_up()
+                self.backlog.drain(self._append)
+                if not self.backlog:
+                    self.opened.told.discard("journal")
+
+    def _tell_once(self, error: OSError) -> None:
+        if "journal" not in self.opened.told:
+            self.opened.told.add("journal")
+            warn(
+                f"the records of run {self.name!r} cannot be written to {self.opened.path} "
+                f"({error.strerror or error}); "
+                f"up to {MOST_BYTES >> 20} MB of them are kept in memory and written when there is room"
+            )
+
+    # -- being taken in
+
+    def read_journal(self, generation: int, start: int, most: int) -> bytes:
+        """A slice of what was appended."""
+        fd = self._files.get(generation, -1)
+        return read_from(fd, start, most) if fd >= 0 else b""
+
+    def next_journal(self, generation: int) -> bool:
+        """A journal was taken in to its end; if it is not the last one, go on to the next."""
+        with self.gate.lock:
+            if generation >= self._generation or generation < 0:
+                return False
+            self._drop_file(generation)
+            following = generation + 1
+            found = journal.read_header(os.pread(self._files[following], 1 << 16, 0))
+            self.taken = (following, found[1] if found is not None else 0)
+            return True
+
+    def _drop_file(self, generation: int) -> None:
+        os.close(self._files.pop(generation))
+        (self.opened.journals / journal.file_name(self.id, generation)).unlink(missing_ok=True)
+
+    def next_batch(self) -> Batch:
+        """What was written since the last call; what follows goes to a new one."""
+        with self.gate.lock:
+            batch, self.batch = self.batch, Batch(self.position)
+            batch.end = self.position
+            return batch
