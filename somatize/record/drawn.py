@@ -78,6 +78,15 @@ def _check(columns: Sequence[Columns], smooth: int | None) -> None:
         raise FigureError("progress is drawn of one run or several, each with the same series")
 
 
+def _hues(columns: Columns) -> list[int]:
+    """The number of the hue of each series: that of a stream is the same in all panels."""
+    seen: dict[str, int] = {}
+    return [
+        seen.setdefault(series.name if series.stream is None else f"of {series.stream}", len(seen))
+        for series in columns.series
+    ]
+
+
 class _Progress:
     """One picture being made."""
 
@@ -94,11 +103,11 @@ class _Progress:
         self.look = look
         self.title = title
         asked = [series.of for series in columns[0].series]
-        self.series = len(asked)
+        self.hues = _hues(columns[0])
         self.panels, self.height = place_panels(list(dict.fromkeys(asked)))
         self.within = [[place for place, of in enumerate(asked) if of == panel.name] for panel in self.panels[:-1]]
         """Of each panel but the last, the places of its series."""
-        lines = max(1, self.series) * len(columns)
+        lines = max(1, len(asked)) * len(columns)
         self.runs = [Strokes(one, max(_FEWEST_BUCKETS, _POINTS // 4 // lines)) for one in columns]
         self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
         of_series = scales or [scale_of(extent) for extent in self.extents[:-1]]
@@ -118,11 +127,11 @@ class _Progress:
         return Picture(data, self._layout(themes.legend_height(data)), self.scales[:-1])
 
     def _look(self, order: int, place: int | None = None, stream: int | None = None) -> Look:
-        """One run: a hue per series. Several: a hue per run, and where streams share a panel a stroke per stream."""
+        """One run: a hue per series and stream. Several: a hue per run, and a stroke for each stream of a panel."""
         if len(self.runs) > 1:
             stroke = themes.dash(order) if stream is None else themes.DASHES[stream % len(themes.DASHES)]
             return Look(themes.hue(order), stroke, f"{themes.escaped(self.shown[order])}: ")
-        index = self.series if place is None else place
+        index = max(self.hues, default=-1) + 1 if place is None else self.hues[place]
         return Look(themes.hue(index), themes.dash(index), "")
 
     def _lines(self, order: int) -> list[dict[str, Any]]:

@@ -133,3 +133,14 @@ def test_streams_without_end_are_not_all_drawn(tmp_path):
         figure = progress(store, of=RATE, smooth=0)
         assert len(lines(figure)) == MOST
         assert f"{RATE}: 24 of 40 streams are drawn" in figure.layout.title.subtitle.text.replace("<br>", " ")
+
+
+def test_a_stream_has_one_hue_in_all_panels(tmp_path):
+    with Store(tmp_path / "s") as store:
+        with Recorder(store, run="r") as recorder:
+            tell([recorder], SAID)
+        figure = progress(store, of=["loss", RATE, "throughput.batches"], smooth=0)
+        hues = {one.name: one.line.color for one in figure.data if one.mode is not None and one.name != "broke"}
+        assert hues[f"{RATE} of train"] == hues["throughput.batches of train"]
+        assert hues[f"{RATE} of valid"] == hues["throughput.batches of valid"]
+        assert len({*hues.values()}) == 4, "loss, train, valid, took"
