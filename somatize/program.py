@@ -166,11 +166,11 @@ def _without_idle_moves(line: Line) -> Line:
     return (index, node, runner, ctx, None) if idle and ctx is not None else line
 
 
-def fetch(slots: list[Any], source: Source) -> Any:
+def fetch(slots: Any, source: Source) -> Any:
     """The value at `source`: the very object, or a dict of several by id."""
     if isinstance(source, tuple):
         return {name: slots[slot] for name, slot in source}
-    return slots[source]  # type: ignore[index]
+    return slots[source]
 
 
 def held_to(value: Any, node: str, device: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
@@ -42,19 +42,29 @@ class Trips:
         self._by_head: dict[int, Slice] = {}
         self._held: set[tuple[str, int]] = set()
         self._watched = NOBODY if forward.tell is None else FACTS if forward.status() is None else SHOWN
-        widths = broker.hosts()
-        self._pools = frozenset(host for host in program.hosts if widths[host] > 1)
+        self._pools = _pools(program.hosts, broker.hosts())
+
+    def whole(self) -> Slice | None:
+        """The one slice there is, where the whole plan goes to a host and nothing is kept."""
+        if self._keeps:
+            return None
+        _, by_head = self._all()
+        one = next(iter(by_head.values()))
+        return one if len(one.steps) == len(self._program.plan) and not one.alone else None
 
     def agenda(self, slots: list[Any]) -> Agenda:
         """What is to be done, in slices, where every step runs."""
+        agenda, self._by_head = self._all()
+        return agenda.copied(slots)
+
+    def _all(self) -> tuple[Agenda, dict[int, Slice]]:
         key = None, self._keeps, self._pools
-        known = self._program.slices.get(key)
+        known: tuple[Agenda, dict[int, Slice]] | None = self._program.slices.get(key)
         if known is None:
             agenda = Agenda(self._program.plan, [])
             self.plan(agenda)
             known = self._program.slices[key] = agenda, self._by_head
-        agenda, self._by_head = known
-        return agenda.copied(slots)
+        return known
 
     def plan(self, agenda: Agenda) -> None:
         """Bundle what is to run into slices; once all that can be recalled was."""
@@ -157,6 +167,16 @@ class Trips:
             self.broker.abandon(self.number)
         if self._held:
             self.broker.over(self.number, {host for host, _ in self._held})
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def _pools(hosts: Iterable[str], widths: Mapping[str, int]) -> frozenset[str]:
+    """Those of the hosts that have several workers."""
+    if max(widths.values(), default=1) == 1:
+        return _NONE
+    return frozenset(host for host in hosts if widths[host] > 1)
 
 
 def _log(host: str, node: str, attributes: dict[str, Any]) -> None:

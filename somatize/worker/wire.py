@@ -32,6 +32,7 @@ _LENGTH = struct.Struct("<I")
 _LONGEST_HEAD = 1 << 30
 _CHUNK = 1 << 16
 _MAPPED = 1 << 20
+_FEW = 16
 _AT_ONCE = 512  # pieces in one writev; the system takes 1,024
 _LOOK = 200  # milliseconds after which it is looked whether the other end lives
 
@@ -119,9 +120,18 @@ class Wire:
         return sizes, inline
 
     def _write(self, pieces: list[Any], until: float | None) -> None:
-        at, size = 0, sum([_size(piece) for piece in pieces])
-        if size <= _CHUNK:  # what is small is one piece, and with luck gone in one go
-            pieces = [b"".join(pieces)]
+        if len(pieces) <= _FEW and sum([_size(piece) for piece in pieces]) <= _CHUNK:
+            pieces = [b"".join(pieces)]  # with luck gone in one go
+            try:
+                sent = os.write(self.writing, pieces[0])
+            except BlockingIOError:
+                sent = 0
+            except OSError as gone:
+                raise Ended(str(gone)) from None
+            if sent == len(pieces[0]):
+                return
+            pieces = [pieces[0][sent:]]
+        at = 0
         views = [memoryview(piece).cast("B") for piece in pieces if _size(piece)]
         while at < len(views):
             try:
