@@ -64,8 +64,8 @@ def to_trace(
     open or lost says so in its name.
 
     Facts tell no instants. A forward ends where the store stamped it as written down, and within it times are those
-    that were told; a span whose beginning was not told lies after what was told before, and says so. What a node said is
-    spread evenly over its turn; what was said outside of forwards lies within a second of where it belongs.
+    that were told; a span whose beginning was not told lies after what was told before, and says so. What a node said
+    is spread evenly over its turn; what was said outside of forwards lies within a second of where it belongs.
 
     Without a `path` the trace is the answer, as data, and ``trace["otherData"]["left_out"]`` lists what could not be
     shown; with one it is written as JSON, compressed if the name ends with ``.gz``, and the file is whole or not there.
