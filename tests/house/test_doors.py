@@ -20,6 +20,8 @@ DOORS = {
     "numpy": {"codecs/arrays.py"},
     "cloudpickle": {"worker/payload.py"},
     "ray": {"worker/ray_broker.py"},
+    "pandas": {"record/export/frames.py"},
+    "pyarrow": {"record/export/columnar.py"},
     "opentelemetry": {"record/export/spans.py"},
     "tensorboard": {"record/export/event_files.py"},
     "mlflow": {"record/export/tracking.py"},
