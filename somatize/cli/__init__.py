@@ -11,9 +11,15 @@ from __future__ import annotations
 def main() -> None:
     """Run the command line of this process, and exit with its code."""
     import os
+    import sys
+
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by who started this process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
     from .command import somatize
 
     if "_SOMATIZE_COMPLETE" in os.environ:
         from . import completion  # noqa: F401  it says how bash is answered
+
     somatize(prog_name="somatize")

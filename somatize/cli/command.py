@@ -138,5 +138,8 @@ def somatize() -> None:
     """Read, watch and keep in order what somatize recorded.
 
     PATH is the directory that was given to Store(...). RUN is the name of a run in it, and may be left out where
-    there is only one.
+    there is only one; -- goes before a name that begins with a dash.
+
+    Every answer is a table that fits the terminal, or with --json or --csv the values as the readers give them. What
+    only reads changes nothing in PATH. To begin with, try somatize demo.
     """

@@ -19,7 +19,7 @@ CODES = (
     (FOUND, "check: something in the store does not hold"),
     (USAGE, "the command line is wrong: a command, an option or a value"),
     (ABSENT, "not there: no store at PATH, no such run or forward"),
-    (UNUSABLE, "the store cannot be used: damaged, read-only, of a newer format"),
+    (UNUSABLE, "cannot be read or written: damaged, read-only, a newer format, a full disk"),
     (REFUSED, "refused, and nothing was done: not confirmed, or in use"),
     (MISSING, "a library is not installed; the sentence has the pip line"),
     (BUG, "a mistake of somatize itself, with its traceback"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .arguments import path_argument, run_argument
+from .arguments import Reader, path_argument, run_argument
 
 _HELP = """Watch a run that another process records.
 
@@ -18,16 +18,16 @@ _HELP = """Watch a run that another process records.
 
     On a terminal, q quits; the screen is drawn in ASCII where LANG is not of UTF-8. Where the output is a file or a
     pipe it is written in lines, and ends with the run.
-
-    \b
-    Examples:
-      somatize watch runs
-      somatize watch runs tuesday --of loss --of accuracy
-      somatize watch runs --every 60 --keep-on > progress.log
     """
 
+_EXAMPLES = (
+    "watch runs/",
+    "watch runs/ tuesday --of loss --of accuracy",
+    "watch runs/ --every 60 --keep-on > watch.log",
+)
 
-@click.command(help=_HELP)
+
+@click.command(cls=Reader, help=_HELP, examples=_EXAMPLES)
 @path_argument
 @run_argument
 @click.option("--of", multiple=True, metavar="NAME", help="What is drawn, as for curve. May be repeated.")

@@ -1,0 +1,81 @@
+"""A table fits its width; what has no room goes in the order that its columns say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from somatize.cli.tables import Column, fitted, shown
+from somatize.ui.painting import cell_len
+
+ROWS = [
+    {"name": "a-long-name-with-two-ends", "count": "12", "why": "ValueError: too large by far"},
+    {"name": "b", "count": "", "why": ""},
+]
+NAME = Column("name", lambda row: row["name"], 0, right=False, least=9)
+COUNT = Column("count", lambda row: row["count"], 1)
+WHY = Column("why", lambda row: row["why"], 2, right=False, least=12, sentence=True)
+
+
+def test_with_room_all_is_there():
+    assert fitted(ROWS, [NAME, COUNT, WHY], 80) == [
+        "name                       count  why",
+        "a-long-name-with-two-ends     12  ValueError: too large by far",
+        "b",
+    ]
+
+
+def test_with_less_a_name_is_cut_in_its_middle_and_a_sentence_at_its_end():
+    assert fitted(ROWS, [NAME, COUNT, WHY], 40) == [
+        "name                 count  why",
+        "a-long-name...-ends     12  ValueErro...",
+        "b",
+    ]
+
+
+def test_with_little_the_column_of_least_worth_is_left_out():
+    assert fitted(ROWS, [NAME, COUNT, WHY], 25) == [
+        "name                count",
+        "a-long-nam...-ends     12",
+        "b",
+    ]
+    assert fitted(ROWS, [NAME, COUNT, WHY], 7) == ["name", "a-l...s", "b"]
+
+
+def test_the_order_of_columns_is_theirs_not_that_of_worth():
+    assert fitted(ROWS[:1], [WHY, COUNT, NAME], 80)[0].split() == ["why", "count", "name"]
+
+
+def test_a_column_in_which_nothing_is_said_is_left_out():
+    empty = Column("empty", lambda row: "", 1)
+    assert fitted(ROWS[1:], [NAME, empty], 80) == ["name", "b"]
+    assert fitted(ROWS[1:], [Column("first", lambda row: "")], 80) == ["first", ""]
+
+
+def test_letters_two_columns_wide_and_markup_are_what_they_are():
+    rows = [{"name": "训练", "count": "1"}, {"name": "[b]x", "count": "2"}]
+    assert fitted(rows, [NAME, COUNT], 80) == ["name  count", "训练      1", "[b]x      2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "encoding", "cell"),
+    [
+        ("12 µs", "utf-8", "12 µs"),
+        ("12 µs", "ascii", "12 us"),
+        ("12 µs", "latin-1", "12 µs"),
+        ("é\n\x1b[31m", "ascii", "\\xe9 \\u23ce \\x1b[31m"),
+        ("\x1b]0;owned\x07", "utf-8", "\\x1b]0;owned\\x07"),
+    ],
+)
+def test_a_cell_is_a_line_that_the_terminal_can_show(words, encoding, cell):
+    assert shown(words, encoding) == cell
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), min_size=1, max_size=4),
+    st.integers(min_value=1, max_value=100),
+)
+def test_no_line_is_wider_than_the_terminal(cells, width):
+    rows = [{"name": name, "count": str(len(why)), "why": why} for name, why in cells]
+    assert all(cell_len(line) <= width for line in fitted(rows, [NAME, COUNT, WHY], width))
