@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 OPEN, FINISHED, FAILED = "open", "finished", "failed"
 
+_MOST = 1e300
+"""A count beyond this is none."""
+
 _LONGEST = 100 * 24 * 3600.0
 """An estimate beyond this many seconds says nothing, and is not given."""
 
@@ -130,7 +133,7 @@ class Task:
         tree = self._tree
         with tree.lock:
             done = self._done + amount
-            self._done = done if done >= 0 else 0 if done < 0 else self._done  # the last is for what is no number
+            self._done = done if 0 <= done < _MOST else 0 if done < 0 else self._done  # the last is for what is no count
         if tree.listeners.followers:
             tree.updated(self)
 
@@ -145,7 +148,8 @@ class Task:
         if self.state is not OPEN:
             return
         if done is not None:
-            self._done = checked_total(done) or 0
+            known = checked_total(done)
+            self._done = known if known is not None else 0 if done < 0 else self._done
         if total is not ...:
             self._total = checked_total(total)
         if name is not None:
@@ -225,11 +229,11 @@ def checked_total(total: object) -> float | None:
     if total is None:
         return None
     if isinstance(total, int):
-        return total if total >= 0 else None
+        return total if 0 <= total < _MOST else None
     try:
         number = float(total)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise BadOption(f"total={total!r}: it is a number, or None where it is unknown") from error
     if isinstance(total, str):
         raise BadOption(f"total={total!r} is text; give the number {number:g}")
-    return number if math.isfinite(number) and number >= 0 else None
+    return number if 0 <= number < _MOST else None

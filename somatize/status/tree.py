@@ -25,6 +25,8 @@ from .units import duration
 THROTTLE = 100_000_000
 """Nanoseconds between two updates of one task that listeners are told."""
 
+_SMALL = 1 << 53
+
 LEFT_OPEN = "left open"
 BROKEN_OFF = "broken off"
 
@@ -77,7 +79,7 @@ class Tree:
             outer = outer._outer
         if parent is None and outer is not None:
             parent = outer.made() if outer._tree is self else self.current()
-        if total is not None and (type(total) is not int or total < 0):
+        if total is not None and not (type(total) is int and 0 <= total <= _SMALL):
             total = checked_total(total)
         task = Task(self, name if type(name) is str else str(name), total, parent, quiet, self.clock())
         if parent is not None:

@@ -371,3 +371,19 @@ def test_a_task_that_ended_keeps_nothing_alive() -> None:
     del task
     gc.collect()
     assert reference() is None
+
+
+@pytest.mark.parametrize("amount", [math.nan, math.inf, 10**400, 1e308])
+def test_what_is_no_count_changes_nothing(amount: Any, clock: Any) -> None:
+    with Status(clock=clock) as status, status.task("x", total=10) as task:
+        task.advance(3)
+        clock.pass_(1)
+        task.advance(amount)
+        task.update(done=amount)
+        assert (task.done, task.percent, task.rate, task.remaining) == (3, 30, 3.0, pytest.approx(7 / 3))
+        task.total = amount
+        assert (task.total, task.percent, task.remaining) == (None, None, None)
+        task.advance(-math.inf)
+        assert task.done == 0
+    with status.task("y", total=amount) as task:
+        assert task.total is None
