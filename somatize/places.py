@@ -182,19 +182,21 @@ class Forward(Place):
 
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
-        each(self._close, [door for door in (*self.doors, *self.raised) if door.sink is not None])
+        if len(self.doors) == 1 and not self.raised:
+            self._close(self.doors[0])
+        else:
+            each(self._close, [*self.doors, *self.raised])
         if self.tell is not None:
             self.tell, self.entering = _nobody, None  # they may hold this forward, which would be garbage to collect
 
     def _close(self, door: Door) -> None:
-        if not getattr(door.sink, "forgets", False):
+        if door.remembered:
             remember(door, self.parent)
-        closed = getattr(door.sink, "closed", None)
-        try:
-            if closed is not None:
-                closed()
-        except Exception as error:
-            warn(door.watcher, error)
+        if door.closed is not None:
+            try:
+                door.closed()
+            except Exception as error:
+                warn(door.watcher, error)
 
 
 class Branch(Place):
@@ -217,7 +219,11 @@ class Door(NamedTuple):
 
     watcher: Any
     tell: Watcher
-    sink: Any  # None for a plain callable
+    sink: Any
+    """None for a plain callable."""
+    closed: Callable[[], object] | None
+    remembered: bool
+    """Whether a context is to know it, for facts said later."""
 
 
 class Last(NamedTuple):
@@ -249,7 +255,7 @@ def remember(door: Door, within: Place | None) -> None:
         reference = before.watcher
     else:
         before, reference = None, _reference(door.watcher)
-    entry = Last(reference, door.sink, within, within.step if within is not None else -1)
+    entry = Last(reference, door.sink, within, -1 if within is None else within.step)
     if not last or (before is not None and len(last) == 1):
         LAST.set({key: entry})
         return

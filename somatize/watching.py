@@ -98,9 +98,10 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
         forward.close()
         raise
     doors = forward.doors
-    for door in doors:
-        if door.sink is not None and not getattr(door.sink, "forgets", False):
-            remember(door, forward.parent)
+    if forward.parent is not None:  # elsewhere a forward is known by the place it is, until it closes
+        for door in doors:
+            if door.remembered:
+                remember(door, forward.parent)
     if len(doors) == 1:
         forward.tell = doors[0].tell
         forward.entering = getattr(doors[0].sink, "entering", None)
@@ -220,11 +221,13 @@ def _is_async(watcher: Any) -> bool:
 
 
 def _open(watcher: Any, graph: Any) -> tuple[Door, ...]:
-    if not hasattr(watcher, "opens"):
-        return (Door(watcher, watcher, None),)
+    opens = getattr(watcher, "opens", None)
+    if opens is None:
+        return (Door(watcher, watcher, None, None, False),)
     try:
-        sink = watcher.opens(graph)
-        return (Door(watcher, sink.tell, sink),)
+        sink = opens(graph)
+        closed = getattr(sink, "closed", None)
+        return (Door(watcher, sink.tell, sink, closed, not getattr(sink, "forgets", False)),)
     except SomatizeError:
         raise
     except Exception as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections import deque
 from collections.abc import Sequence
 from time import time_ns
 from typing import TYPE_CHECKING, Any
