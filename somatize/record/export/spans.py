@@ -11,7 +11,6 @@ import threading
 import traceback
 import weakref
 from collections.abc import Mapping
-from importlib.metadata import version
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -87,7 +86,8 @@ def tracing_to(provider: TracerProvider | None) -> Tracing:
     except ImportError as error:
         line = "pip install 'somatize[otel]'"
         raise ExtraMissing(f"spans need opentelemetry, which is not installed: {line}") from error
-    return Tracing(trace.get_tracer("somatize", version("somatize"), provider), trace, context)
+    ours = sys.modules[__name__.partition(".")[0]]  # which is loaded; a checkout that is not installed has no metadata
+    return Tracing(trace.get_tracer(ours.__name__, ours.__version__, provider), trace, context)
 
 
 def functions_of(graphs: list[dict[str, Any]]) -> dict[str, str]:
