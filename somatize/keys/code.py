@@ -248,9 +248,13 @@ _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, 
 
 def _counts(name: str, value: Any) -> bool:
     """Whether a member of a class says what it does: of the dunder names, which Python fills too, only code does."""
-    if name in ("__dict__", "__weakref__", "_abc_impl") or isinstance(value, types.MemberDescriptorType):
+    if name in _FILLED or isinstance(value, types.MemberDescriptorType):
         return False
     return not (name.startswith("__") and name.endswith("__")) or callable(value) or hasattr(value, "__get__")
+
+
+_FILLED = {"__dict__", "__weakref__", "_abc_impl", "__annotate__", "__annotate_func__"}
+"""What Python fills in; from 3.14 on annotations are functions, and they say no more of what a class does."""
 
 
 def _is_own_function(value: Any, cls: type) -> bool:

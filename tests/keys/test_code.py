@@ -383,6 +383,21 @@ def test_dataclasses_named_tuples_and_single_dispatch(lab, name_of):
         assert name_of(lab.module(source.replace(before, after)).node).digest != first.digest, before
 
 
+def test_the_function_that_makes_annotations_does_not_count(lab, name_of):
+    # Python 3.14 puts one into every class that has some.
+    source = """
+        class Config:
+            size = 3
+            def __annotate_func__(format):
+                return {"size": int}
+        def node(x):
+            return Config().size + x
+        """
+    first = name_of(lab.module(source).node).digest
+    assert name_of(lab.module(source.replace("int}", "float}")).node).digest == first
+    assert name_of(lab.module(source.replace("size = 3", "size = 4")).node).digest != first
+
+
 def test_code_of_a_library_is_lenient(name_of):
     import json
 
