@@ -209,7 +209,7 @@ def test_no_advance_is_refused() -> None:
         task.advance(amount)
         assert task.done == done
     task.advance(math.inf)
-    assert (task.percent, task.remaining) == (None, None)
+    assert (task.done, task.percent, task.remaining) == (0, 0, None)
 
 
 def test_a_total_may_change_on_the_way(clock: Any) -> None:
