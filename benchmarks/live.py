@@ -1,11 +1,11 @@
 """What a Live costs the forwards it watches, measured in a real kernel with the figure on display.
 
 - a fact, told by the engine or said by hand, between two redraws;
-- forwards of 1 ms, which keep Python busy all the time, with none, with a Live that is being drawn and with
-  none again: the ratio of the processor time of the whole process, since whoever draws keeps the forwards waiting;
+- forwards of 1 ms, which keep Python busy all the time, in turns of a thousand without and with a Live that is being
+  drawn: the median ratio of the processor time of the whole process, since whoever draws keeps the forwards waiting;
 - what a million forwards take of memory, and how long their figure takes to make.
 
-    python benchmarks/live.py [forwards, 20000 if not said]
+    python benchmarks/live.py [forwards, 20000] [forwards the Live has already, 0] [facts,shown,million]
 """
 
 from __future__ import annotations
@@ -80,13 +80,18 @@ graph = Graph.somatize(spin)
 live = Live()
 display(live)
 
-def block(watchers, forwards=250):
+for number in range(ALREADY):
+    sink = live.opens(None)
+    sink.tell({"fact": "finished", "took_us": "1000"})
+    sink.closed()
+    live({"fact": "loss", "value": 1 / (number + 1)})
+
+def block(watcher, forwards):
     began = time.process_time(), clock()
     for number in range(forwards):
-        graph.forward(rounds, watching=watchers)
-        for watcher in watchers:
-            if watcher is live:
-                watcher({"fact": "loss", "value": 1 / (number + 1)})
+        graph.forward(rounds, watching=watcher)
+        if watcher is live:
+            live({"fact": "loss", "value": 1 / (number + 1)})
     return time.process_time() - began[0], clock() - began[1]
 
 sent = []
@@ -97,18 +102,22 @@ def counting(view):
     if size: sent.append((size, time.thread_time() - began))
     return size
 live_view.View.draw = counting
-plain, watched = [], []
-count = max(2, FORWARDS // 250)  # not by turns: while nothing is told, the drawing catches its breath
-plain += [block([lambda fact: None]) for _ in range(count // 2)]
-watched += [block([live]) for _ in range(count)]
-plain += [block([lambda fact: None]) for _ in range(count - count // 2)]
-(cpu, wall), (own, alone) = ([sum(times) for times in zip(*blocks)] for blocks in (watched, plain))
-each = own / len(plain) / 250 * 1e3
-print(f"{len(live):,} forwards of {each:.2f} ms    {cpu / own:6.3f} times the work   (at most 1.05)")
-print(f"                          {wall / alone:6.3f} times as long, with whatever else the machine did")
+each = 1000  # long enough that the last drawing of a block hardly matters to the next
+pairs = []
+for turn in range(max(2, FORWARDS // each)):
+    order = [lambda fact: None, live]
+    took = {watcher is live: block(watcher, each) for watcher in (order if turn % 2 else order[::-1])}
+    pairs.append((took[True], took[False]))
+cpu, wall = (statistics.median(with_[k] / without[k] for with_, without in pairs) for k in (0, 1))
+alone = statistics.median(without[0] for _, without in pairs) / each * 1e3
+drawn = sum(with_[0] for with_, _ in pairs)
+passed = sum(with_[1] for with_, _ in pairs)
+print(f"{len(live):,} forwards of {alone:.2f} ms    {cpu:6.3f} times the work   (at most 1.05, of {len(pairs)} pairs)")
+print(f"                          {wall:6.3f} times as long, with whatever else the machine did")
 sizes, spent = zip(*sent)
-print(f"drawing alone             {sum(spent) / cpu:6.1%} of the processor time, {1e3 * max(spent):.0f} ms at most")
-print(f"redraws {len(sent)}, of {max(sizes) / 1e3:.0f} kB at most, {sum(sizes) / wall / 1e3:.0f} kB a second")
+print(f"drawing alone             {sum(spent) / drawn:6.1%} of the processor time, {1e3 * max(spent):.0f} ms at most")
+rate, bytes_ = len(sent) / passed, sum(sizes) / passed / 1e3
+print(f"redraws {len(sent)}, {rate:.1f} a second, of {max(sizes) / 1e3:.0f} kB at most, {bytes_:.0f} kB a second")
 """
 
 MILLION = """
@@ -129,14 +138,16 @@ print(f"their figure              {clock() - began:6.2f} s, {resident() - before
 """
 
 
-def main(forwards: int) -> None:
+def main(forwards: int, already: int, parts: str) -> None:
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel()
     client = manager.client()
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        for code in (SETUP, FACTS, SHOWN.replace("FORWARDS", str(forwards)), MILLION):
+        shown_code = SHOWN.replace("FORWARDS", str(forwards)).replace("ALREADY", str(already))
+        asked = {"facts": FACTS, "shown": shown_code, "million": MILLION}
+        for code in (SETUP, *(asked[part] for part in parts.split(","))):
             answer = client.execute_interactive(code, timeout=600, output_hook=shown)
             assert answer["content"]["status"] == "ok", answer["content"]
     finally:
@@ -150,4 +161,5 @@ def shown(message: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000)
+    given = dict(enumerate(sys.argv))
+    main(int(given.get(1, 20_000)), int(given.get(2, 0)), given.get(3, "facts,shown,million"))

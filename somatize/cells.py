@@ -61,9 +61,12 @@ def _packed(value: Any, numbers: list[bytes]) -> Any:
     if not isinstance(value, list) or len(value) < 8:
         return value
     try:
-        words = array("d", [_GAP if number is None else number for number in value])
-    except TypeError:  # a list of texts
-        return value
+        words = array("d", value)
+    except TypeError:  # gaps in it, or a list of texts
+        try:
+            words = array("d", [_GAP if number is None else number for number in value])
+        except TypeError:
+            return value
     numbers.append(words.tobytes())
     return {"numbers": len(numbers) - 1}
 

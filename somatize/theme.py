@@ -281,6 +281,14 @@ def power(number: float) -> str:
     return raised if factor == "1" else f"{factor}×{raised}"
 
 
+def each_took(several: Sequence[float | None]) -> list[str | None]:
+    """`took` of each; the commonest without a call, for what is drawn ten times a second."""
+    return [
+        None if us is None else f"{us / 1e3:.3g} ms" if 999.5 <= us < 999.5e3 else took(us)  # as `took` has it
+        for us in several
+    ]
+
+
 def counted(count: int, one: str, several: str | None = None) -> str:
     """A count with its noun: ``1 forward``, ``12,000 forwards``."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"

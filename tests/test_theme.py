@@ -175,3 +175,8 @@ def test_a_duration_is_said_in_the_unit_that_fits(us, words):
 )
 def test_an_axis_of_durations_has_the_unit_that_fits(longest, unit):
     assert theme.unit(longest)[0] == unit
+
+
+@given(st.lists(st.floats(0, 1e10) | st.none()))
+def test_durations_are_said_alike_one_by_one_and_together(several):
+    assert theme.each_took(several) == [None if us is None else theme.took(us) for us in several]

@@ -142,7 +142,9 @@ class Live:
                     stream = text(fact[FIELD[kind]]) if FIELD[kind] in fact else None
                     sink.said[path, stream] = sink.said[path]
         if sink.over:
-            self.late(sink)
+            with self._lock:
+                self._put(sink)
+            self._stir()
 
     def _hear(self, fact: Mapping[str, Any]) -> None:
         """Take a fact that is the engine's, or nobody's, or is none; which of them is seen by making it one."""
@@ -172,28 +174,29 @@ class Live:
     def ended(self, sink: LiveSink) -> None:
         """A forward ended, or its sink is closed without an end."""
         sink.over = True
-        if sink.last is None:  # it never told anything, and leaves nothing
-            self._going_on.pop(id(sink), None)
+        last, going_on, tally = sink.last, self._going_on, self._tally
+        if last is None:  # it never told anything, and leaves nothing
+            going_on.pop(id(sink), None)
             return
-        state, took_us, why = ending(sink.last)
+        state, took_us, why = ending(last)
         now = time.time()
         with self._lock:
-            del self._going_on[id(sink)]
-            if self._going_on:
+            del going_on[id(sink)]
+            if going_on:
                 self._number_old()
-            if sink.row < 0:
-                sink.row = self._tally.add(now)
-            self._put(sink)
-            self._tally.end(sink.row, state, took_us, now, why)
-            self._closings += 1
-            sink.order = self._closings
+            row = sink.row
+            if row < 0:
+                row = sink.row = tally.add(now)
+            tally.end(row, sink.nodes, state, took_us, now, why)
+            if sink.said:
+                self._put(sink)
+            sink.order = self._closings = self._closings + 1
             self._last_closed = sink
         sink.last = None
         self._stir()
 
     def _put(self, sink: LiveSink) -> None:
         tally, row, told = self._tally, sink.row, sink.said
-        tally.nodes[row] = sink.nodes
         while told:
             path, value = told.popitem()
             if type(path) is tuple:
@@ -213,6 +216,7 @@ class Live:
         self._number_old()
         for sink in list(self._going_on.values()):
             if sink.row >= 0:
+                self._tally.nodes[sink.row] = sink.nodes
                 self._put(sink)
 
     def _stir(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from somatize.storage.columns import number
 from somatize.storage.packing import field_path
 
-from .columns import GAP, MOST_WHYS, OPEN, STATES, Columns, Series
+from .columns import GAP, MOST_WHYS, NUMBER, OPEN, STATES, Columns, Series
 from .streams import Said, alike, is_split
 
 _ABSENT, _FLOAT, _WHOLE, _TEXT = range(4)
@@ -111,13 +111,15 @@ class Tally:
         self.when.extend(_GAPS)
         self.nodes.extend(bytes(_BLOCK))
 
-    def end(self, row: int, state: int, took_us: int, when: float, why: str | None) -> None:
+    def end(self, row: int, nodes: int, state: int, took_us: int, when: float, why: str | None) -> None:
         """A forward that has a number ended."""
-        self.drawn.states[row] = state
-        self.drawn.took_us[row] = took_us
+        drawn = self.drawn
+        drawn.states[row] = state
+        drawn.took_us[row] = took_us
+        self.nodes[row] = nodes
         self.when[row] = when
         for series in self._own:
-            series.put_number(row, float(took_us if series.name == "took_us" else self.nodes[row]))
+            series.put_number(row, float(took_us if series.name == "took_us" else nodes))
         if why is not None:
             self._because(row, why)
 
@@ -136,8 +138,12 @@ class Tally:
         """A text, or the float that one stands for, was said of a path in a forward."""
         series, texts = self._kept[path]
         if type(said) is float:
+            finite = said - said == 0.0
             for one in series:
-                one.put_number(row, said)
+                if finite:  # as `put_number` has it, without a call
+                    one.values[row], one.kinds[row] = said, NUMBER
+                else:
+                    one.put_number(row, said)
             for other in texts:
                 other.put_number(row, said)
             return

@@ -29,28 +29,31 @@ class RollingMean:
 
     def at(self, place: int) -> float:
         """The mean around the number at `place`."""
-        half = min(self._half, place, len(self._numbers) - 1 - place)
+        numbers, size = self._numbers, self._block
+        half = min(self._half, place, len(numbers) - 1 - place)
         low, high = place - half, place + half + 1
-        count = high - low
+        if self._sums and high - low >= 3 * size:  # the sums of whole blocks, and the numbers at the ends
+            first, end = -(-low // size), high // size
+            window = self._sums[first:end] + numbers[low : first * size] + numbers[end * size : high]
+        else:
+            window = numbers[low:high]
+        mean = _total(window) / (high - low)
+        # Only rounding can take it out of the numbers, and hardly ever does: two of them show that it did not.
+        one, other = numbers[low], numbers[high - 1]
+        if one <= mean <= other or other <= mean <= one:
+            return mean
+        return self._within(mean, low, high)
+
+    def _within(self, mean: float, low: int, high: int) -> float:
+        """A mean that may lie outside of its numbers, put back."""
         numbers = self._numbers
-        mean = _total(self._sums_over(low, high)) / count
         if mean - mean != 0.0:  # the sum is beyond a float, the mean is not
-            mean = math.fsum([number / count for number in numbers[low:high]])
-        # Only rounding can take it out of the numbers, and hardly ever does: a few of them show that it did not.
-        some = numbers[low : high : 1 + count // _SOME]
-        some.append(numbers[high - 1])
+            mean = math.fsum([number / (high - low) for number in numbers[low:high]])
+        some = numbers[low : high : 1 + (high - low) // _SOME]
         if min(some) <= mean <= max(some):
             return mean
         window = numbers[low:high]
         return min(max(mean, min(window)), max(window))
-
-    def _sums_over(self, low: int, high: int) -> array[float]:
-        """What a window has in all: the sums of whole blocks, and the numbers at its ends."""
-        size = self._block
-        if not self._sums or high - low < 3 * size:
-            return self._numbers[low:high]
-        first, end = -(-low // size), high // size
-        return self._sums[first:end] + self._numbers[low : first * size] + self._numbers[end * size : high]
 
 
 def _total(numbers: array[float]) -> float:

@@ -80,11 +80,12 @@ class Strokes:
             if order:
                 xs.append(None)
                 ys.append(None)
-            xs += [forwards[rows[place]] for place in places]
+            drawn = places if means is None else means[order].places()
+            xs += [forwards[rows[place]] for place in drawn]
             if means is None:
-                ys += [value if (value := values[place]) == value else None for place in places]
+                ys += [value if (value := values[place]) == value else None for place in drawn]
             else:
-                ys += means[order].of(places)
+                ys += means[order].of(drawn)
         return xs, ys
 
 
@@ -99,13 +100,22 @@ class RollingMeans:
     """The rolling mean over the numbers of a stretch, gaps left out of it."""
 
     def __init__(self, stretch: Stretch, window: int) -> None:
-        self._values = stretch.values
-        self._gaps = stretch.gaps
+        self._stretch = stretch
         self._mean = RollingMean(without(stretch.values, stretch.gaps), window)
+
+    def places(self) -> list[int]:
+        """Where the mean is drawn: at every place of the stretch, or at every other one where that is condensed."""
+        stretch = self._stretch
+        places, values = stretch.places, stretch.values
+        if len(places) == len(values):
+            return places
+        there = [values[at] == values[at] for at in places]
+        beside = zip([False, *there], there, [*there[1:], False], strict=False)
+        return [at for order, (at, near) in enumerate(zip(places, beside, strict=True)) if order % 2 or not all(near)]
 
     def of(self, places: Sequence[int]) -> list[float | None]:
         """The mean at each place; None in a gap."""
-        gaps, mean, values = self._gaps, self._mean, self._values
+        gaps, mean, values = self._stretch.gaps, self._mean, self._stretch.values
         return [mean.at(at - bisect_left(gaps, at)) if values[at] == values[at] else None for at in places]
 
 
@@ -155,7 +165,7 @@ def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[
     """How long each forward took, in units of `size` microseconds."""
     xs, ys = strokes.points(strokes.took)
     trace = look.trace("took", xs, [None if us is None else us / size for us in ys], panel)
-    trace["customdata"] = [None if us is None else themes.took(us) for us in ys]
+    trace["customdata"] = themes.each_took(ys)
     trace["line"] |= {"width": themes.RAW}
     trace["showlegend"] = not look.prefix
     return trace | _marked(ys, look.colour)
@@ -186,9 +196,12 @@ class Look(NamedTuple):
 
 def _marked(ys: Sequence[float | None], colour: str, each: int = _EACH_MARKED, size: int = 5) -> dict[str, Any]:
     """Markers: on every point where there are at most `each`, else on those that no stroke reaches."""
-    there = [y is not None for y in ys]
-    if 0 < there.count(True) <= each:
+    count = len(ys) - ys.count(None)
+    if 0 < count <= each:
         return {"mode": "lines+markers", "marker": {"size": size, "color": colour, "line": {"width": 0}}}
+    if 1 < count == len(ys):
+        return {"mode": "lines"}
+    there = [y is not None for y in ys]
     alone = [
         here and not before and not after
         for before, here, after in zip([False, *there], there, [*there[1:], False], strict=False)
