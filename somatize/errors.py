@@ -41,6 +41,7 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── UnknownForward      a forward a run does not hold; also KeyError
     │   ├── WhichRun            a store of several runs, and none was named; also ValueError
     │   ├── ExportError         an export asked for in a way that cannot be made; also ValueError
+    │   ├── NotReplaced         a file that is there and is not what would take its place; also FileExistsError
     │   ├── RecorderClosed      a recorder told something after its `close`
     │   └── RecordLost          what a recorder could not write down, said when it closes
     ├── FigureError             a figure asked for in a way that cannot be drawn; also ValueError
@@ -221,6 +222,10 @@ class WhichRun(RecordError, ValueError):
 
 class ExportError(RecordError, ValueError):
     """An export was asked for in a way that cannot be made: of a table there is not, to a place that is no file."""
+
+
+class NotReplaced(RecordError, FileExistsError):
+    """A file lies where something is to be written, and is not of its kind; it was left as it is."""
 
 
 class RecorderClosed(RecordError):

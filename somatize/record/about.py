@@ -25,10 +25,11 @@ def about(store: Place, run: str | None = None) -> dict[str, Any]:
     `versions` are gathered while the run goes on; they are there at the latest when the recorder was closed.
     """
     with opened_at(store) as opened:
-        return look(opened, lambda view: _about(lines_of(view, run)))
+        return look(opened, lambda view: about_of(lines_of(view, run)))
 
 
-def _about(lines: RunLines) -> dict[str, Any]:
+def about_of(lines: RunLines) -> dict[str, Any]:
+    """What `about` gives of a run."""
     writers = writers_of(lines)
     first = {key: value for key, value in writers[0].items() if key not in ("writer", "alive")} if writers else {}
     graphs: dict[str, Any] = {}

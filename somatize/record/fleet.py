@@ -41,27 +41,51 @@ def fleet_in(store: Place, run: str | None) -> tuple[str, list[dict[str, Any]]]:
 
 def fleet_of(told: Iterable[Sequence[Fact]]) -> list[dict[str, Any]]:
     """A row per host of these forwards."""
-    rows = {HERE: _row(HERE)}
-    machines: dict[str, dict[str, Fact]] = {}
+    hosts = Hosts()
     for fact in (fact for one in told for fact in one):
         kind, host = fact.get("fact", ""), fact.get("host", HERE)
-        if kind not in (*_WORKED, "left", "machine"):
-            continue
-        row = rows.setdefault(host, _row(host))
+        if kind in _WORKED:
+            hosts.worked(host, kind, micro(fact, "took_us"))
+        elif kind in ("left", "machine"):
+            hosts.told(host, kind, fact)
+    return hosts.rows()
+
+
+class Hosts:
+    """Hosts as facts tell of them, put together into rows."""
+
+    def __init__(self) -> None:
+        self._rows = {HERE: _row(HERE)}
+        self._machines: dict[str, dict[str, Fact]] = {}
+
+    def worked(self, host: str, kind: str, us: int, turns: int = 1) -> None:
+        """Nodes had their turns there."""
+        row = self._of(host)
+        row["ran"] += us
+        row["failures"] += turns * (kind == "failed")
+
+    def told(self, host: str, kind: str, fact: Fact) -> None:
+        """A fact of a slice, ``left``, or of a ``machine``."""
+        row = self._of(host)
         if kind == "left":
             row["slices"] += 1
             row["trip"] += micro(fact, "took_us")
-        elif kind == "machine":
-            machines.setdefault(host, {})[fact.get("id", "")] = fact
         else:
-            row["ran"] += micro(fact, "took_us")
-            row["failures"] += kind == "failed"
-    for host, said in machines.items():
-        rows[host] |= _latest(list(said.values()))
-    for row in rows.values():
-        row["waiting"] = max(0, row["trip"] - row["ran"])
-    here, *others = rows.values()
-    return [here, *sorted(others, key=lambda row: (-row["trip"], row["host"]))]
+            self._machines.setdefault(host, {})[fact.get("id", "")] = fact
+
+    def _of(self, host: str) -> dict[str, Any]:
+        if host not in self._rows:
+            self._rows[host] = _row(host)
+        return self._rows[host]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What `fleet` gives."""
+        for host, said in self._machines.items():
+            self._rows[host] |= _latest(list(said.values()))
+        for row in self._rows.values():
+            row["waiting"] = max(0, row["trip"] - row["ran"])
+        here, *others = self._rows.values()
+        return [here, *sorted(others, key=lambda row: (-row["trip"], row["host"]))]
 
 
 def _row(host: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -99,7 +100,10 @@ def of_graph(graph: Any) -> tuple[str, dict[str, Any]]:
         "nodes": [{"id": node, "class": _class_of(graph.implementation(node))} for node in nodes],
         "edges": [list(edge) for edge in graph.edges()],
         "marks": {
-            mark: plain(dict(told) if isinstance(told, Mapping) else list(told))
+            mark: {
+                node: plain(asdict(said) if is_dataclass(said) and not isinstance(said, type) else said)
+                for node, said in told.items()
+            }
             for mark, told in (
                 ("hosts", graph.hosts()),
                 ("devices", graph.devices()),

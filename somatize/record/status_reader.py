@@ -7,7 +7,7 @@ readers give both, with the number of the forward or None.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from somatize.errors import RecordError, nearest
@@ -44,7 +44,7 @@ def logs(store: Place, run: str | None = None, level: int | str | None = None) -
 
 def throughput(store: Place, run: str | None = None, stream: str | None = None) -> list[dict[str, Any]]:
     """A row per time a stream's `stats` were said, of all streams or of one. Reads every fact of the run."""
-    rows = _rows(store, run, "throughput", _stats)
+    rows = _rows(store, run, "throughput", stats_of)
     if stream is None:
         return rows
     known = {row["stream"] for row in rows}
@@ -68,8 +68,13 @@ def said_in(lines: RunLines, kind: str) -> Iterator[_Said]:
 
 
 def _tasks(lines: RunLines) -> list[dict[str, Any]]:
+    return tasks_of(lines, said_in(lines, "task"))
+
+
+def tasks_of(lines: RunLines, facts: Iterable[tuple[int | None, Fact]]) -> list[dict[str, Any]]:
+    """What `tasks` gives of these facts of tasks, each with its forward, and of those that are open."""
     latest: dict[object, _Said] = {}
-    for said in said_in(lines, "task"):
+    for said in facts:
         key = said[1].get("id") or object()
         latest.pop(key, None)
         latest[key] = said
@@ -103,7 +108,8 @@ def _task(forward: int | None, fact: Fact) -> dict[str, Any]:
     }
 
 
-def _stats(fact: Fact) -> dict[str, Any]:
+def stats_of(fact: Fact) -> dict[str, Any]:
+    """What a fact of a stream says, as `throughput` gives it."""
     numbers = ("samples", "batches", "samples_per_s", "batches_per_s", "flops_per_s", "waiting")
     exact = {"True": True, "False": False}.get(fact.get("flops_exact", ""))
     row: dict[str, Any] = {"stream": fact.get("stream")}

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from somatize.record.panels import Extent, is_logarithmic
-
 from .painting import Console, ConsoleOptions, RenderResult, Text, literal
 
 Extents = Sequence[tuple[int, float, float]]
 """Forwards in order, each with the lowest and the highest number that was said from there to the next."""
 
 _LEAST_WIDE, _MOST_LABEL = 8, 9
+_APART = 1e4
+"""How far the highest is above the lowest where the axis is logarithmic, as in the figures."""
 _BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _ASCII = {0: " ", 1: "'", 2: ".", 3: ":"}
 
@@ -87,8 +87,7 @@ class TextPlot:
         if not self._extents:
             return ["no number yet"]
         low, high = min(one[1] for one in self._extents), max(one[2] for one in self._extents)
-        middle = sorted(one[1] for one in self._extents)[len(self._extents) // 2]
-        scale = _Scale(low, high, logarithmic=is_logarithmic(Extent(low, high, middle), durations=bool(self._suffix)))
+        scale = _Scale(low, high, logarithmic=low > 0 and high / low > _APART)
         labels = self._labels(scale, rows)
         wide = max(len(label) for label in labels)
         columns = max(_LEAST_WIDE, width - wide - 2)
