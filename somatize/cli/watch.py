@@ -9,25 +9,15 @@ import click
 
 from .arguments import Reader, path_argument, run_argument
 
-_HELP = """Watch a run that another process records.
 
-    Shows how many forwards there are and how fast, the loss, where the time goes, hosts, the forward that is open and
-    the nodes it is in, open tasks, what broke and why, log records, and whether the process still lives. PATH need not
-    be a store yet, nor RUN a run: it waits for them. Without RUN the newest run is shown, and the next one when that
-    starts.
-
-    On a terminal, q quits; the screen is drawn in ASCII where LANG is not of UTF-8. Where the output is a file or a
-    pipe it is written in lines, and ends with the run.
-    """
-
-_EXAMPLES = (
-    "watch runs/",
-    "watch runs/ tuesday --of loss --of accuracy",
-    "watch runs/ --every 60 --keep-on > watch.log",
+@click.command(
+    cls=Reader,
+    examples=(
+        "watch runs/",
+        "watch runs/ tuesday --of loss --of val.accuracy",
+        "watch runs/ --every 60 --keep-on > progress.log",
+    ),
 )
-
-
-@click.command(cls=Reader, help=_HELP, examples=_EXAMPLES)
 @path_argument
 @run_argument
 @click.option("--of", multiple=True, metavar="NAME", help="What is drawn, as for curve. May be repeated.")
@@ -44,6 +34,18 @@ _EXAMPLES = (
 def watch(
     path: Path, run: str | None, of: tuple[str, ...], every: float | None, until_end: bool | None, *, lines: bool
 ) -> None:
+    """A live view of a run that another process records.
+
+    Shows how many forwards there are and how fast, the loss, where the time goes, hosts, the forward that is open and
+    the nodes it is in, open tasks, what broke and why, log records, and whether the process still lives. PATH need not
+    be a store yet, nor RUN a run: it waits for them. Without RUN the newest run is shown, and the next when that
+    starts.
+
+    On a terminal, q or Ctrl-C quits; it is drawn in ASCII where LANG is not of UTF-8. Where the output is a file or a
+    pipe it is written in lines, and ends with the run.
+
+    Price: one look at the columns of the run, then only what is new; next to nothing while nothing is written.
+    """
     from somatize.record.followed import Followed
     from somatize.ui.following import in_lines, on_screen
 

@@ -62,7 +62,7 @@ def cut(words: str, width: int) -> str:
     head, tail = words, words[-(max(0, width - 3) // 3) :] if width > 5 else ""
     while head and cell_len(head) + 3 + cell_len(tail) > width:
         head = head[:-1]
-    return f"{head}...{tail}"
+    return f"{head}...{tail}" if width > 2 else "..."[:width]
 
 
 def painted(view: Any, console: Console, height: int | None = None) -> list[str]:
