@@ -132,7 +132,7 @@ def _block_rows(lines: RunLines, block: Stored, fields: Sequence[str], first: in
     if found is None:
         return []
     keys = (*BEFORE, *fields, "when")
-    columns = (found.forwards, found.states, found.nodes, found.took_us, *found.texts, [us / 1e6 for us in found.whens])
+    columns = (found.forwards, found.states, found.nodes, found.took_us, *found.said, [us / 1e6 for us in found.whens])
     made = [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
     return made if found.forwards[0] >= first else [row for row in made if row["forward"] >= first]
 

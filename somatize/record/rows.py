@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from somatize.storage import schema
+from somatize.storage.columns import Chunk
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
 
@@ -14,13 +15,13 @@ BEFORE = ("forward", "state", "nodes", "took_us")
 
 
 class Rows(NamedTuple):
-    """Some rows of forwards, column by column; the texts are those of the summarised fields, `when` in µs."""
+    """Some rows of forwards, column by column; `said` are the summarised fields, `when` is in µs."""
 
     forwards: Sequence[int]
     states: Sequence[str]
     nodes: Sequence[int]
     took_us: Sequence[int | None]
-    texts: list[list[str | None]]
+    said: list[list[Any]]
     whens: Sequence[int]
 
 
@@ -32,12 +33,17 @@ def fields_of(lines: RunLines) -> list[str]:
     return list(found)
 
 
-def rows_of_block(lines: RunLines, block: Stored, fields: Sequence[str]) -> Rows | None:
-    """The rows of a block, put right by what was said late; None, with a warning, for one that is damaged."""
+def rows_of_block(
+    lines: RunLines, block: Stored, fields: Sequence[str], said: Callable[[Chunk, str], list[Any]] = Chunk.texts
+) -> Rows | None:
+    """The rows of a block, put right by what was said late; None, with a warning, for one that is damaged.
+
+    `said` reads a summarised field: as its texts, or with `Chunk.said` as floats where that says the same.
+    """
     chunk, rows = block.chunk, block.chunk.rows
     try:
         states, nodes, took, whens = (chunk.integers(name) for name in ("state", "nodes", "took_us", "when"))
-        texts = [chunk.texts(name) if name in chunk else [None] * rows for name in fields]
+        texts = [said(chunk, name) if name in chunk else [None] * rows for name in fields]
     except BadValue as error:
         lines.damaged(block, error)
         return None
@@ -52,13 +58,13 @@ def rows_of_block(lines: RunLines, block: Stored, fields: Sequence[str]) -> Rows
     )
 
 
-def _put_late(lines: RunLines, block: Stored, fields: Sequence[str], texts: list[list[str | None]]) -> None:
+def _put_late(lines: RunLines, block: Stored, fields: Sequence[str], said: list[list[Any]]) -> None:
     held = block.forwards
     for forward, late in lines.late.items():
         if held[0] <= forward <= held[-1] and forward in held:
             row = held.index(forward)
             for field, text in late.items():
-                texts[fields.index(field)][row] = text
+                said[fields.index(field)][row] = text
 
 
 def row_of_line(line: Line, fields: Sequence[str]) -> tuple[Any, ...]:

@@ -15,7 +15,8 @@ from typing import Any
 _EXACT = 2**53
 """Up to which every whole number is a float64 too."""
 
-Texts = Sequence[str | None]
+Said = Sequence[str | float | None]
+"""What was said, a float standing for the text that is its `repr`."""
 
 
 class Kind(Enum):
@@ -40,10 +41,14 @@ class Survey:
         self.declared = declared
         self._wholes = self._wide = self._floats = self._truths = self._words = 0
 
-    def add(self, texts: Iterable[str]) -> None:
+    def add(self, said: Iterable[str | float]) -> None:
         """Some texts more; none of them None."""
-        some = list(texts)
-        if self.declared in (Kind.TEXT, Kind.NAME) or not some:
+        if self.declared in (Kind.TEXT, Kind.NAME):
+            return
+        every = list(said)
+        some = [one for one in every if isinstance(one, str)]
+        self._floats += len(every) - len(some)
+        if not some:
             return
         wholes = _all_whole(some)
         if wholes is not None:
@@ -89,20 +94,33 @@ class Survey:
         return False
 
 
-def held_by(kind: Kind, texts: Texts) -> list[Any]:
+def held_by(kind: Kind, said: Said) -> list[Any]:
     """Each text as a value of the kind, None where it is absent or cannot be one."""
-    if kind is Kind.WHOLE:
-        return _converted(texts, _all_whole, whole_of)
+    types = set(map(type, said))
     if kind is Kind.NUMBER:
-        return _converted(texts, _all_floats, number_of)
+        if types <= {float, type(None)}:
+            return list(said)
+        if types == {str} and (floats := _all_floats(said)) is not None:
+            return floats.tolist()
+        return [number_of(one) if isinstance(one, str) else one for one in said]
+    texts = as_texts(said)
+    if kind is Kind.WHOLE:
+        if types == {str} and (wholes := _all_whole(texts)) is not None:
+            return wholes.tolist()
+        return [None if text is None else whole_of(text) for text in texts]
     if kind is Kind.TRUTH:
         return [None if text is None else _TRUTHS.get(text) for text in texts]
-    return list(texts)
+    return texts
 
 
-def words_beside(texts: Texts, values: Sequence[Any]) -> list[str | None]:
+def as_texts(said: Said) -> list[str | None]:
+    """The very texts that were said."""
+    return [repr(one) if isinstance(one, float) else one for one in said]
+
+
+def words_beside(said: Said, values: Sequence[Any]) -> list[str | None]:
     """The texts that are there where no value is."""
-    return [text if value is None else None for text, value in zip(texts, values, strict=True)]
+    return as_texts([one if value is None else None for one, value in zip(said, values, strict=True)])
 
 
 def whole_of(text: str) -> int | None:
@@ -136,13 +154,7 @@ def number_of(text: str) -> float | None:
 _TRUTHS = {"True": True, "False": False}
 
 
-def _converted(texts: Texts, together: Any, alone: Any) -> list[Any]:
-    if None not in texts and (found := together(texts)) is not None:
-        return list(found)
-    return [None if text is None else alone(text) for text in texts]
-
-
-def _all_whole(texts: Sequence[str]) -> array[int] | None:
+def _all_whole(texts: Sequence[Any]) -> array[int] | None:
     try:
         values = array("q", map(int, texts))
     except (ValueError, OverflowError):
@@ -150,7 +162,7 @@ def _all_whole(texts: Sequence[str]) -> array[int] | None:
     return values if list(map(str, values)) == list(texts) else None
 
 
-def _all_floats(texts: Sequence[str]) -> array[float] | None:
+def _all_floats(texts: Sequence[Any]) -> array[float] | None:
     try:
         values = array("d", map(float, texts))
     except (ValueError, OverflowError):

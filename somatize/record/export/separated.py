@@ -15,7 +15,7 @@ from somatize.theme import counted
 
 from .exported import Exported
 from .files import checked, whole
-from .said import Kind
+from .said import Kind, as_texts
 from .table import Column, Table
 from .tables import Asked, read
 
@@ -68,7 +68,8 @@ def _cells(column: Column, values: Sequence[Any]) -> list[str]:
     if column.kind in _SHOWN and not column.said:
         show = _SHOWN[column.kind]
         return ["" if value is None else show(value) for value in values]
-    return ["" if text is None else _quoted(text) for text in values]
+    texts = as_texts(values) if column.said else values
+    return ["" if text is None else _quoted(text) for text in texts]
 
 
 def _quoted(text: str) -> str:

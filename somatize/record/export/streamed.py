@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -14,12 +13,13 @@ from somatize.record.asked import first_of
 from somatize.record.rows import BEFORE, fields_of, row_of_line, rows_of_block
 from somatize.record.status_reader import LOG_FIELDS, said_in
 from somatize.storage import schema
+from somatize.storage.columns import Chunk
 from somatize.storage.environment import BadValue
-from somatize.storage.lines import RunLines
+from somatize.storage.lines import Line, RunLines
 from somatize.storage.packing import unpack
 
 from .said import Kind, Survey
-from .table import BATCH, Row, Table, Wanted, columns_of, surveyed
+from .table import BATCH, Row, Table, Wanted, columns_of
 
 T = TypeVar("T")
 _first = itemgetter(0)
@@ -31,7 +31,8 @@ def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | No
     first = first_of(lines, last, since)
 
     def rows() -> Iterator[Row]:
-        return _whole(_in_order(_blocks_of_rows(lines, fields, first), _open_rows(lines, fields, first)), first, seen)
+        waiting = [row_of_line(line, fields) for line in _open(lines, first)]
+        return chain.from_iterable(_whole(_ordered(waiting, _blocks_of_rows(lines, fields, first)), first, seen))
 
     wanted = [
         Wanted("forward", Kind.WHOLE),
@@ -41,62 +42,81 @@ def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | No
         *(Wanted(name, said=True) for name in fields),
         Wanted("when", Kind.INSTANT),
     ]
-    return Table("forwards", lines.name, surveyed(wanted, rows()), rows)
+    surveys = {place: _surveyed(lines, name, first) for place, name in enumerate(fields, start=len(BEFORE))}
+    return Table("forwards", lines.name, columns_of(wanted, surveys), rows)
+
+
+def _surveyed(lines: RunLines, field: str, first: int) -> Survey:
+    survey = Survey()
+    for block in lines.blocks(first):
+        try:
+            said = block.chunk.said(field) if field in block.chunk else []
+        except BadValue:
+            continue  # the rows are asked for it again, and say so
+        survey.add(value for value in said[bisect_left(block.forwards, first) :] if value is not None)
+    late = (texts for forward, texts in lines.late.items() if forward >= first)
+    for texts in (*late, *(line.texts for line in _open(lines, first))):
+        if field in texts:
+            survey.add([texts[field]])
+    return survey
+
+
+def _open(lines: RunLines, first: int) -> list[Line]:
+    """The forwards that are in no block yet, by number."""
+    return [lines.lines[forward] for forward in sorted(lines.lines) if forward >= first]
 
 
 def _blocks_of_rows(lines: RunLines, fields: Sequence[str], first: int) -> Iterator[list[Row]]:
     for block in lines.blocks(first):
-        found = rows_of_block(lines, block, fields)
+        found = rows_of_block(lines, block, fields, Chunk.said)
         if found is not None:
-            columns = (found.forwards, found.states, found.nodes, found.took_us, *found.texts, found.whens)
-            yield [row for row in zip(*columns, strict=True) if row[0] >= first]
+            columns = (found.forwards, found.states, found.nodes, found.took_us, *found.said, found.whens)
+            rows: list[Row] = list(zip(*columns, strict=True))
+            yield rows[bisect_left(found.forwards, first) :]
 
 
-def _open_rows(lines: RunLines, fields: Sequence[str], first: int) -> Iterator[Row]:
-    for forward in sorted(lines.lines):
-        if forward >= first:
-            yield row_of_line(lines.lines[forward], fields)
+def _ordered(waiting: list[Any], blocks: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """What begins with the number of a forward, by that number, many at a time.
 
-
-def _in_order(blocks: Iterable[list[Any]], others: Iterable[Any]) -> Iterator[Any]:
-    """What begins with the number of a forward, by that number.
-
-    Blocks come by their first number and overlap where several writers were at work; what can still be preceded by
-    another's is held back.
+    Blocks come by their first number and overlap where several writers were at work; what another may still precede is
+    held back. What is `waiting` already is in order, and has any numbers.
     """
-    return merge(_ordered(blocks), others, key=_first)
-
-
-def _ordered(blocks: Iterable[list[Any]]) -> Iterator[Any]:
-    waiting: list[Any] = []
     for some in blocks:
         if waiting and some:
-            waiting.sort(key=_first)
             ready = bisect_left(waiting, some[0][0], key=_first)
-            yield from waiting[:ready]
-            del waiting[:ready]
-        waiting += some
-    waiting.sort(key=_first)
-    yield from waiting
+            if ready:
+                yield waiting[:ready]
+            waiting = waiting[ready:]
+        waiting = sorted([*waiting, *some], key=_first) if waiting else some
+    if waiting:
+        yield waiting
 
 
-def _whole(rows: Iterable[Row], first: int, seen: int) -> Iterator[Row]:
+def _whole(stretches: Iterable[list[Row]], first: int, seen: int) -> Iterator[list[Row]]:
     """Rows in order, with one for each number that was never written down.
 
     As readers have it: a number missing below what an earlier look saw is lost, one above it ends the answer.
     """
     following = first
     width = len(BEFORE) + 1
-    for row in rows:
-        width = len(row)
-        for forward in range(following, row[0]):
-            if forward > seen:
-                return
-            yield _lost(forward, width)
-        yield row
-        following = row[0] + 1
-    for forward in range(following, seen + 1):
-        yield _lost(forward, width)
+    for rows in stretches:
+        width = len(rows[0])
+        if rows[-1][0] - following + 1 == len(rows):
+            yield rows
+            following += len(rows)
+            continue
+        filled: list[Row] = []
+        for row in rows:
+            for forward in range(following, row[0]):
+                if forward > seen:
+                    yield filled
+                    return
+                filled.append(_lost(forward, width))
+            filled.append(row)
+            following = row[0] + 1
+        yield filled
+    if following <= seen:
+        yield [_lost(forward, width) for forward in range(following, seen + 1)]
 
 
 def _lost(forward: int, width: int) -> Row:
@@ -200,7 +220,7 @@ def _survey(shapes: _Shapes, forwards: Iterable[tuple[int | None, list[Fact]]]) 
 def _told(lines: RunLines, first: int, *, own: bool) -> Iterator[tuple[int | None, list[Fact]]]:
     """Each forward with its facts, by number; before them the run itself with its own."""
     blocks = ([(n, told) for n, told in lines.block_facts(block) if n >= first] for block in lines.blocks(first))
-    forwards = _in_order(blocks, _open_facts(lines, first))
+    forwards = chain.from_iterable(_ordered(list(_open_facts(lines, first)), blocks))
     return chain([(None, _own(lines))], forwards) if own else forwards
 
 
@@ -209,12 +229,11 @@ def _own(lines: RunLines) -> list[Fact]:
 
 
 def _open_facts(lines: RunLines, first: int) -> Iterator[tuple[int, list[Fact]]]:
-    for forward in sorted(lines.lines):
-        if forward >= first:
-            try:
-                yield forward, list(unpack(lines.bodies(forward) or []))
-            except (BadValue, ValueError):
-                lines.skip(forward)
+    for line in _open(lines, first):
+        try:
+            yield line.forward, list(unpack(lines.bodies(line.forward) or []))
+        except (BadValue, ValueError):
+            lines.skip(line.forward)
 
 
 def logs_table(lines: RunLines) -> Table:

@@ -45,7 +45,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one kind, and what their columns hold. In a row, said values are still the texts they were said as."""
+    """Rows of one kind, and what their columns hold.
+
+    In a row, said values are still the texts that were said, or floats of which those are the `repr`.
+    """
 
     of: str
     run: str | None
@@ -58,7 +61,7 @@ class Table:
             yield self._converted(places)
 
     def raw(self, size: int = BATCH) -> Iterator[list[Sequence[Any]]]:
-        """The places of some rows at a time, said values as the texts they were said as."""
+        """The places of some rows at a time, said values as in the rows."""
         rows = self.rows()
         while some := list(islice(rows, size)):
             yield list(zip(*some, strict=True))
