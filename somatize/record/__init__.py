@@ -19,8 +19,9 @@ from .tail import tail
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
     from .followed import Followed
+    from .hosts_figure import machines
     from .live import Live
-    from .machines import machines
+    from .one_page import page
     from .status_reader import logs, tasks, throughput
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "logs",
     "machines",
     "nodes",
+    "page",
     "progress",
     "replay",
     "runs",
@@ -54,7 +56,8 @@ _HOMES = {
     "throughput": "status_reader",
     "Followed": "followed",
     "Live": "live",
-    "machines": "machines",
+    "machines": "hosts_figure",
+    "page": "one_page",
     "progress": "figures",
     "spent": "figures",
     "timeline": "figures",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from somatize.record.machines import machines_picture
+from somatize.record.hosts_figure import machines_picture
 from somatize.record.one_forward import timeline_picture
 from somatize.record.time_spent import spent_picture
 from somatize.record.turns import OneForward, Spent, Total, Where, turns_of

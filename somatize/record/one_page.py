@@ -26,7 +26,7 @@ from .columns import BROKE, INTERRUPTED, Columns
 from .digest import Digest, digest
 from .drawn import Picture, progress_picture
 from .figures import Names, several
-from .machines import machines_picture
+from .hosts_figure import machines_picture
 from .one_forward import timeline_picture
 from .page_figures import Figures
 from .reader import run_row
