@@ -112,26 +112,40 @@ class _Import:
             self._given.update(value.given or {})
 
     def write(self, store: Store, losses: Losses, wrote: dict[str, int]) -> None:
-        """Make the run, and count what became of it."""
+        """Make the run, and count what became of it. If that is interrupted there is no such run."""
         paths = [f"{kind}.{field}" for kind, field in self.tags.values()]
         fields = [path for path in paths if all(path.split("."))][:_COLUMNS]
         about = {**self._given, "tensorboard": {"files": [str(path) for path in self._files]}}
-        with Recorder(store, self.run, fields, about) as recorder:
-            for step in _steps(self._events(Damage())):
-                facts = [fact for event in step for value in event.values for fact in self._facts(value, event, losses)]
-                texts = sum(value.text is not None for event in step for value in event.values)
-                wrote["texts"] += texts
-                wrote["numbers"] += len(facts) - texts
-                took = self._took(step)
-                if facts or took:
-                    wrote["forwards"] += 1
-                    _bring(recorder, facts, took, step[-1].wall_time)
+        before = wrote["forwards"]
+        made = Recorder(store, self.run, fields, about)
+        try:
+            with made as recorder:
+                for step in _steps(self._events(Damage())):
+                    self._bring(recorder, step, losses, wrote)
+                recorder.note({"fact": "imported", "forwards": wrote["forwards"] - before})
+        except BaseException:
+            store.forget(self.run)
+            raise
         wrote["runs"] += 1
         losses.add("damaged record", "passed over", self._damage.records)
         losses.add("byte", "after a damaged length or at a torn end, in which nothing can be found", self._damage.bytes)
         for tag, (kind, field) in self.tags.items():
             if kind.startswith(_FOREIGN):
                 losses.add(f"tag {tag!r}", f"its kind is the engine's, so it is called {name_of(kind, field)!r} here")
+
+    def _bring(self, recorder: Recorder, step: Sequence[Event], losses: Losses, wrote: dict[str, int]) -> None:
+        facts = [fact for event in step for value in event.values for fact in self._facts(value, event, losses)]
+        texts = sum(value.text is not None for event in step for value in event.values)
+        took_us = self._took(step)
+        if not facts and not took_us:
+            return
+        wrote["texts"] += texts
+        wrote["numbers"] += len(facts) - texts
+        wrote["forwards"] += 1
+        when = step[-1].wall_time
+        sink = recorder.opens(None)
+        sink.facts += [*facts, {"fact": "finished", "took_us": str(took_us)}]
+        bring(sink.writer, sink, OK, took_us, round(when * 1e6) if 0 <= when < 2**43 else 0)
 
     def _events(self, damage: Damage) -> Iterator[Event]:
         for path in self._files:
@@ -167,10 +181,3 @@ def _steps(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Events that follow each other with the same step, together."""
     for _, together in groupby(events, key=lambda event: event.step):
         yield list(together)
-
-
-def _bring(recorder: Recorder, facts: list[Fact], took_us: int, wall_time: float) -> None:
-    sink = recorder.opens(None)
-    sink.facts += [*facts, {"fact": "finished", "took_us": str(took_us)}]
-    when = round(wall_time * 1e6) if 0 <= wall_time < 2**43 else 0
-    bring(sink.writer, sink, OK, took_us, when)

@@ -38,7 +38,10 @@ def to_opentelemetry(
 
     Spans go to `tracer_provider`, or to the one set for the process, which is flushed as they are made. What its
     limits (128 events a span, if not told otherwise), its sampler or a failed flush did away with is counted in the
-    answer. Raises `ExtraMissing` without ``pip install 'somatize[otel]'``, `ExportError` where no provider is set.
+    answer; that its receiver cannot be reached an exporter says in its log alone, and goes on.
+
+    Raises `ExtraMissing` without ``pip install 'somatize[otel]'``, `ExportError` where no provider is set,
+    `UnknownRun` and `WhichRun`.
     """
     out = _Out(tracing_to(tracer_provider), tracer_provider)
     name = name_of(store, run)

@@ -46,7 +46,8 @@ class OpenTelemetry:
     current while it runs here, so that what node code traces, and a forward within a node, stands below it. A slice
     is a span of kind client, with the nodes its host ran below. A node that raised has the status of an error and an
     ``exception`` event; so has a forward, where no node raised. What is recalled or kept, and what node code says, is
-    an event of that name, its numbers as numbers.
+    an event of that name, its numbers as numbers. What is said of a forward after it ended no live span can hold;
+    `to_opentelemetry` has it.
 
     Spans go to `tracer_provider`, or to the one set for the process. It costs what the SDK takes for that many spans,
     nothing much where a span is not sampled. Raises `ExtraMissing` without ``pip install 'somatize[otel]'``.

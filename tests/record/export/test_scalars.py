@@ -216,6 +216,30 @@ def test_an_import_is_refused_before_anything_is_written(said: Store, tmp_path: 
     assert runs(said) == before
 
 
+def test_an_import_that_is_interrupted_leaves_no_run(
+    said: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from somatize.record.export import imported
+
+    to_tensorboard(said, "exp/1", tmp_path)
+    left, bring = [5], imported.bring
+
+    def until(*given: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        bring(*given)
+
+    monkeypatch.setattr(imported, "bring", until)
+    with pytest.raises(KeyboardInterrupt):
+        from_tensorboard(tmp_path, said, "old")
+    assert [row["run"] for row in runs(said)] == ["exp/1"]
+    monkeypatch.setattr(imported, "bring", bring)
+    from_tensorboard(tmp_path, said, "old")
+    assert about(said, "old/exp/1")["facts"] == [{"fact": "imported", "forwards": "14"}]
+    assert said.check() == []
+
+
 def test_of_a_broken_file_what_can_be_read_is_and_the_rest_is_counted(store: Store, tmp_path: Path) -> None:
     with Recorder(store, run="exp") as recorder:
         for turn in range(10):

@@ -152,6 +152,32 @@ def test_a_run_that_goes_on_is_exported_again_and_gets_what_it_lacks(store: Stor
     assert read.run.info.status == "FINISHED"
 
 
+def test_an_export_that_was_stopped_is_made_whole_by_the_next(
+    store: Store, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    with Recorder(store, run="exp", about={"lr": 0.1}) as recorder:
+        Graph.somatize(node(abs)).forward(1, watching=recorder)
+        for value in range(2500):
+            recorder({"fact": "loss", "value": value})
+    send, left = MlflowClient.log_batch, [3]
+
+    def stopped(self: Any, *given: Any, **named: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        send(self, *given, **named)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        to_mlflow(store, "exp", database, "stopped")
+    monkeypatch.setattr(MlflowClient, "log_batch", send)
+    assert to_mlflow(store, "exp", database, "stopped").wrote["metrics"] == 1502
+    read = Read(database, "stopped")
+    assert sorted(float(value) for _, value in read.points("loss")) == list(range(2500))
+
+
 def test_more_than_a_request_holds_is_sent_in_several(
     store: Store, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
