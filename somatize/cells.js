@@ -68,7 +68,8 @@ function figureOf(model, plot) {
     plot.parts.set(name, { text, numbers, value });
     return value;
   };
-  const data = Array.from({ length: model.get("traces") }, (_, place) => part(`trace_${place}`));
+  const names = Array.from({ length: model.get("traces") }, (_, place) => `trace_${place}`);
+  const data = names.filter((name) => model.get(`${name}_text`)).map(part); // others are still on their way
   return { data, layout: { ...part("layout"), autosize: true, uirevision: "live" } };
 }
 

@@ -35,6 +35,15 @@ def warn_late(fact: Fact) -> None:
     )
 
 
+def warn_not_drawn(shown: str, error: Exception) -> None:
+    """Warn that what shows itself while the work goes on cannot be drawn any more."""
+    _say_aloud(
+        f"{shown} is drawn no more, as that raised {type(error).__name__}: {error}. What it is told is still counted, "
+        "and the work goes on",
+        WatcherWarning,
+    )
+
+
 def _named(watcher: object) -> str:
     name = getattr(watcher, "__qualname__", None)
     return str(name) if name else f"of type {type(watcher).__name__}"

@@ -6,7 +6,7 @@ on a light page as on a dark one; ``"light"`` and ``"dark"`` bring their own bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from somatize import plotting
@@ -96,7 +96,7 @@ def title_of(columns: Sequence[Columns]) -> str:
 
 def several(what: str, given: Names) -> list[str]:
     """One name or several, as a list of different ones. Raises `FigureError`."""
-    names = [given] if isinstance(given, str) else list(given)
+    names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise FigureError(f"{what}={given!r}: a name, or a list of names")
     return list(dict.fromkeys(names))

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize import watching
@@ -93,11 +94,10 @@ class Live:
         `of` names what is drawn, one or several, as `progress` takes it; `summarising` what the rows hold, as a
         `Recorder` takes it. Raises `FigureError`, TypeError and ValueError for what names nothing.
         """
+        self._given = title
         self._title = "live" if title is None else str(title)
         self._shown = f"Live({'' if title is None else repr(self._title)})"
-        self._tally = Tally(several("of", of), paths_of(summarising))
-        self._wanted = self._tally.wanted
-        self._from_above = {kind: fields for kind, fields in self._wanted.items() if kind not in KINDS}
+        self.take(Tally(several("of", of), paths_of(summarising)))
         self._lock = threading.Lock()
         self._going_on: dict[int, LiveSink] = {}
         self._closings = 0
@@ -108,6 +108,12 @@ class Live:
         self.changes = 0
         """Counts what there is to draw."""
         self.reference = weakref.ref(self)
+
+    def take(self, tally: Tally) -> None:
+        """Go on from these rows."""
+        self._tally = tally
+        self._wanted = tally.wanted
+        self._from_above = {kind: fields for kind, fields in tally.wanted.items() if kind not in KINDS}
 
     # -- told
 
@@ -294,3 +300,16 @@ class Live:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied, pickled or sent away it is another Live, which has the rows of this one and is shown nowhere."""
+        with self._lock:
+            self._settle()
+            return _again, (self._given, deepcopy(self._tally))
+
+
+def _again(title: str | None, tally: Tally) -> Live:
+    """The Live that was pickled, where it arrives."""
+    live = Live(title, of=tally.of, summarising=list(tally.texts))
+    live.take(tally)
+    return live

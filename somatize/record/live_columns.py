@@ -65,7 +65,7 @@ class Tally:
 
     def __init__(self, of: Sequence[str], summarising: Sequence[str]) -> None:
         self.drawn = Columns.of("", [name for name in of if not is_split(name)])
-        self._of = of
+        self.of = of
         self._streams = {field_path(name): Said(name) for name in of if is_split(name)}
         self.nodes = array("l")
         self.when = array("d")
@@ -178,7 +178,7 @@ class Tally:
             copy.series.append(short)
         if self._streams:
             copy.series += [series for said in self._streams.values() for series in said.series(rows)]
-            copy.series.sort(key=lambda series: self._of.index(series.of))
+            copy.series.sort(key=lambda series: self.of.index(series.of))
             alike([copy])
         return copy
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from somatize import cells, plotting
 from somatize.cells import Canvas, Part, Parts
+from somatize.notices import warn_not_drawn
 
 from .live_still import PNG, brief, kept_picture, still
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 PERIOD = 0.1
 """Seconds from one redraw to the next, at least."""
-_SHARE = 0.04
+_SHARE = 0.03
 """The part of the time that drawing may take from the forwards."""
 _BYTES_PER_SECOND = 400_000
 """Well under what a notebook server passes on before it drops messages."""
+_MOST_BYTES, _MESSAGES_AT_END = 180_000, 100
+"""How much one redraw may send; the rest goes with the next ones. And how many of them there may be at the end."""
 _AGAIN = 0.25
 """Seconds after which to look again at forwards that have no row yet."""
 ANSWER = 2.0
@@ -37,12 +40,15 @@ class View:
         self._display = f"somatize-live-{uuid4().hex}"
         self._canvas: Canvas | None = None
         self._sent: dict[str, Part] = {}
+        self._sent_in: dict[str, int] = {}
+        self._messages = 0
+        self._left = False
         self._lock = threading.RLock()
         self._stirred = threading.Event()
         self._closed = threading.Event()
         self._answered = threading.Event()
         self._stop_listening: Callable[[], None] | None = None
-        self._shown = False
+        self._shown = self._ended = False
         self._looked_at = False
         self._kept = -1
         self._asked = 0
@@ -76,10 +82,46 @@ class View:
                 return 0
             parts, traces = _parts_of(live)
             changed = {name: part for name, part in parts.items() if self._sent.get(name) != part}
-            if changed:
-                self._sent = parts
-                self._canvas.push(changed, traces)
-            return sum(part.size for part in changed.values())
+            now = self._first_of(changed)
+            if now:
+                self._sent.update(now)
+                self._canvas.push(now, traces)
+            self._left = len(now) < len(changed)
+            if self._left:
+                self._stirred.set()
+            return sum(part.size for part in now.values())
+
+    def _first_of(self, changed: Parts) -> Parts:
+        """As many of these parts as one message may hold, those that were sent longest ago before others."""
+        self._messages += 1
+        now: dict[str, Part] = {}
+        size = 0
+        for name in sorted(changed, key=lambda name: (name != "layout", self._sent_in.get(name, 0))):
+            size += changed[name].size
+            if now and size > _MOST_BYTES:
+                break
+            now[name] = changed[name]
+            self._sent_in[name] = self._messages
+        return now
+
+    def _draw_last(self) -> None:
+        """Send all that is left to send; whatever goes wrong with that is said and stops the drawing only."""
+        try:
+            self.draw()
+            for _ in range(_MESSAGES_AT_END):
+                if not self._left:
+                    break
+                self.draw()
+        except Exception as error:
+            self.give_up(error)
+
+    def give_up(self, error: Exception) -> None:
+        """Stop drawing, as that failed, and say so once."""
+        live = self._live()
+        if not self._closed.is_set() and live is not None:
+            self._closed.set()
+            self._stirred.set()
+            warn_not_drawn(repr(live), error)
 
     def _whole(self) -> tuple[Parts, int]:
         """The whole figure, for a page that opens or loads again."""
@@ -111,7 +153,10 @@ class View:
             print(repr(live))  # noqa: T201  what IPython shows in a terminal
             return
         if cells.able() and cells.attended():
-            self.canvas()
+            try:
+                self.canvas()
+            except Exception as error:  # such as a version of a package that does not fit another
+                self.give_up(error)
         with self._lock:
             bundle = self._with_view(live) if self._canvas is not None else still(live, pictured=False)
             cells.show(bundle, self._display, again=False)
@@ -141,7 +186,7 @@ class View:
         live = self._live()
         if live is None:
             return
-        self.draw()
+        self._draw_last()
         if not self._shown or self._kept == live.changes:
             return
         self._kept = live.changes
@@ -152,7 +197,10 @@ class View:
         self._answered.clear()
         if not self._looked_at:  # for as long as it takes to know whether a browser is there
             self._show_kept(kept_picture(live.figure(), pictured=False))
-        self._canvas.ask(self._asked)
+        try:
+            self._canvas.ask(self._asked)
+        except Exception as error:
+            self.give_up(error)
         threading.Thread(target=self._or_without_browser, args=(self._asked,), daemon=True).start()
 
     def _keep_still(self, live: Live) -> None:
@@ -190,8 +238,9 @@ class View:
 
     def close(self) -> None:
         """Draw the last state, keep its picture, and end the drawing."""
-        if self._closed.is_set():
+        if self._ended:
             return
+        self._ended = True
         self._closed.set()
         self._stirred.set()
         self.keep()
@@ -211,7 +260,11 @@ def _keep_drawn(reference: weakref.ref[View]) -> None:
     while (view := reference()) is not None:
         view.wait()
         began = time.thread_time(), time.perf_counter()
-        size = view.draw()
+        try:
+            size = view.draw()
+        except Exception as error:  # such as a connection that is gone
+            view.give_up(error)
+            return
         # On a busy machine all takes longer, this too; but not that much: then it only waited.
         spent = min(time.perf_counter() - began[1], 4 * (time.thread_time() - began[0]))
         if view.pause(max(PERIOD, spent / _SHARE, size / _BYTES_PER_SECOND)):

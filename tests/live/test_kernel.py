@@ -186,3 +186,47 @@ for number in range(5000):
     drawn = redraws(messages)
     assert drawn
     assert max(map(size, drawn)) <= MOST_BYTES
+
+
+def test_many_series_share_messages_of_bounded_size_and_all_arrive(kernel: Any) -> None:
+    code = "names = [f'k{n}' for n in range(60)]\nlive = Live(of=names, summarising=())\ndisplay(live)\npause = 0\n"
+    code += "for n in range(400):\n    graph.forward(n, watching=live)\n"
+    code += "    for name in names:\n        live({'fact': name, 'value': n + 0.5})"
+    messages = redraws(kernel.run(code))
+    assert max(map(size, messages)) <= MOST_BYTES
+    sent: dict[str, Any] = {}
+    for message in messages:
+        sent |= message["content"]["data"]["state"]
+    assert json.loads(sent["layout_text"])["title"]["subtitle"]["text"].startswith("400 forwards")
+    lasts = [
+        message["buffers"][at]
+        for message in messages
+        for at, path in enumerate(message["content"]["data"]["buffer_paths"])
+        if path == ["trace_118_numbers", 1]
+    ]
+    assert memoryview(bytes(lasts[-1])).cast("d")[-1] == 399.5
+
+
+def warned(messages: Iterable[dict[str, Any]]) -> str:
+    return "".join(message["content"]["text"] for message in messages if message["msg_type"] == "stream")
+
+
+def test_a_connection_that_is_gone_ends_the_drawing_and_nothing_else(kernel: Any) -> None:
+    code = "live = Live('gone')\ndisplay(live)\nrun(live, 5)\nbroken = live.widget()\n"
+    code += "def send(**_): raise ConnectionError('the pipe is gone')\nbroken.comm.send = send\n"
+    code += "run(live, 60)\nprint(len(live))"
+    messages = kernel.run(code)
+    words = warned(messages)
+    assert words.count("is drawn no more, as that raised ConnectionError: the pipe is gone") == 1
+    assert words.strip().endswith("65")
+    assert warned(kernel.run("run(live, 5)\nlive.close()\nprint(len(live))")).strip() == "70"
+
+
+def test_packages_that_do_not_fit_each_other_leave_a_still_figure(kernel: Any) -> None:
+    code = "from somatize import cells\nmade = cells._classes\ndef refuses(): raise AttributeError('no such trait')\n"
+    code += "cells._classes = refuses\nlive = Live('still')\ndisplay(live)\nrun(live, 20)\ncells._classes = made"
+    messages = kernel.run(code)
+    assert warned(messages).count("is drawn no more, as that raised AttributeError: no such trait") == 1
+    first, *_, last = outputs(messages)
+    assert VIEW not in first["content"]["data"]
+    assert "20 forwards" in str(last["content"]["data"]["application/vnd.plotly.v1+json"])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import gc
+import os
+import pickle
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -220,3 +223,69 @@ def test_nothing_keeps_it_alive(graph: Graph) -> None:
     del live
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda live: pickle.loads(pickle.dumps(live))])
+def test_a_copy_has_its_rows_and_goes_its_own_way(graph: Graph, same: Any, untitled: Any, way: Any) -> None:
+    live = Live("seen", of=["loss", "nodes"], summarising=["loss", "lr"])
+    for value in (1.0, float("nan"), 3.0):
+        graph.forward(value, watching=live)
+        live({"fact": "loss", "value": value})
+    live({"fact": "lr", "value": "low"})
+    other = way(live)
+    assert repr(other) == repr(live)
+    assert other.rows == live.rows
+    assert untitled(other.figure()) == untitled(live.figure())
+    graph.forward(4.0, watching=other)
+    other({"fact": "loss", "value": 4.0})
+    assert (len(live), len(other)) == (3, 4)
+    assert other.rows[3]["loss.value"] == "4.0"
+    assert [row["loss.value"] for row in live.rows] == ["1.0", "nan", "3.0"]
+
+
+def test_a_forked_process_has_a_live_of_its_own(graph: Graph) -> None:
+    live = Live()
+    graph.forward(1.0, watching=live)
+    child = os.fork()
+    if not child:
+        graph.forward(2.0, watching=live)
+        live({"fact": "loss", "value": 2.0})
+        seen = [row["loss.value"] for row in live.rows] == [None, "2.0"] and len(live.figure().data) == 4
+        os._exit(0 if seen else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(live) == 1
+
+
+def test_numbers_no_axis_holds_are_kept_as_they_are_and_drawn(graph: Graph) -> None:
+    live = Live()
+    for value in (10**400, 1e308, -1e308, 5e-324, True, -(10**30)):
+        graph.forward(1.0, watching=live)
+        live({"fact": "loss", "value": value})
+    said = [row["loss.value"] for row in live.rows]
+    assert said == [str(10**400), "1e+308", "-1e+308", "5e-324", "True", str(-(10**30))]
+    figure = live.figure()
+    assert "in 10<sup>308</sup>" in figure.layout.annotations[0].text
+    assert figure.data[0].y == (None, 1.0, -1.0, 0.0, None, -1e-278)
+    assert figure.data[0].customdata[3] == "4.94066e-324"
+
+
+def test_one_that_is_looked_at_while_threads_tell_it_loses_nothing(graph: Graph) -> None:
+    live, done = Live(), threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            assert len(live.figure().data) == 4
+            assert len(live.rows) >= 0
+
+    def work(first: int) -> None:
+        for number in range(first, first + 60):
+            graph.forward(number, watching=live)
+            live({"fact": "loss", "value": float(number)})
+
+    with ThreadPoolExecutor(5) as pool:
+        looking = pool.submit(look)
+        for job in [pool.submit(work, 100 * n) for n in range(4)]:
+            job.result()
+        done.set()
+        looking.result()
+    assert sorted(float(row["loss.value"]) for row in live.rows) == [100.0 * n + k for n in range(4) for k in range(60)]
