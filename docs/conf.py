@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from docutils.nodes import Element
+import click
+from docutils.nodes import Element, Node, literal_block, section, title
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util.docutils import SphinxDirective
 
 import somatize
+from somatize.cli.command import somatize as command
 
 project = "somatize"
 author = copyright = "The somatize developers"
@@ -33,6 +36,10 @@ html_theme = "furo"
 html_title = "somatize"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_theme_options = {
+    "light_css_variables": {"color-sidebar-link-text--top-level": "#3d4450", "color-brand-content": "#2456c9"},
+    "dark_css_variables": {"color-sidebar-link-text--top-level": "#b9bec8", "color-brand-content": "#7aa7ff"},
+}
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_use_index = False
 pygments_style, pygments_dark_style = "friendly", "github-dark"
@@ -57,5 +64,23 @@ def named_in_passing(app: Sphinx, env: BuildEnvironment, node: Element, shown: E
     return shown
 
 
+class Commands(SphinxDirective):
+    """What ``--help`` says, of the command and of each subcommand."""
+
+    def run(self) -> list[Node]:
+        top = click.Context(command, info_name="somatize", terminal_width=80)
+        found: list[Node] = [self._block(top.get_help())]
+        for name in command.list_commands(top):
+            sub = command.get_command(top, name)
+            assert sub is not None
+            shown = click.Context(sub, info_name=name, parent=top, terminal_width=80)
+            found.append(section("", title(text=f"somatize {name}"), self._block(shown.get_help()), ids=[name]))
+        return found
+
+    def _block(self, words: str) -> Node:
+        return literal_block(words, words, language="text")
+
+
 def setup(app: Sphinx) -> None:
+    app.add_directive("commands", Commands)
     app.connect("missing-reference", named_in_passing)
