@@ -94,11 +94,12 @@ def able() -> bool:
     return all(find_spec(name) is not None for name in ("plotly", "ipywidgets", "anywidget"))
 
 
-def show(bundle: Mapping[str, Any], display: str, *, again: bool) -> None:
+def show(bundle: Mapping[str, Any], display: str, *, again: bool, metadata: Mapping[str, Any] | None = None) -> None:
     """Put an output into the cell that runs, or, if shown `again`, others in place of what it holds."""
     from IPython.display import display as displayed
 
-    displayed(dict(bundle), raw=True, display_id=display, update=again)  # type: ignore[no-untyped-call]
+    about = dict(metadata or {})
+    displayed(dict(bundle), metadata=about, raw=True, display_id=display, update=again)  # type: ignore[no-untyped-call]
 
 
 def at_cell_end(then: Callable[[], None]) -> Callable[[], None]:
@@ -120,6 +121,12 @@ def at_cell_end(then: Callable[[], None]) -> Callable[[], None]:
 def view_of(canvas: Canvas) -> dict[str, Any]:
     """What an output holds in which a canvas is shown."""
     return {"version_major": 2, "version_minor": 0, "model_id": canvas.model_id}
+
+
+def about_view(canvas: Any) -> dict[str, Any]:
+    """What is said beside such an output: in Colab, where the code of a widget that is none of its own comes from."""
+    made = canvas._repr_mimebundle_()
+    return dict(made[1]) if isinstance(made, tuple) else {}
 
 
 def canvas(

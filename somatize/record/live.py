@@ -82,6 +82,8 @@ class Live:
     a cell still runs. It is drawn at most ten times a second, less often where drawing is slow or much is sent.
     When a cell ends and when the Live is closed, the output also holds a picture of the last state for the saved
     notebook: one the browser made, or where no browser answers one made by kaleido if that is installed, else HTML.
+    It was seen in JupyterLab with Chromium and under nbconvert; of VS Code and Colab only the kernel's side was. How
+    each handles widgets, and what was not tried, is in the documentation's page on notebooks.
     Without these libraries, and where a notebook is run with nobody to look (nbconvert, papermill), the
     cell holds the figure as a still. In a terminal its `repr` says where the run stands.
     """

@@ -158,8 +158,11 @@ class View:
             except Exception as error:  # such as a version of a package that does not fit another
                 self.give_up(error)
         with self._lock:
-            bundle = self._with_view(live) if self._canvas is not None else still(live, pictured=False)
-            cells.show(bundle, self._display, again=False)
+            if self._canvas is not None:
+                about = cells.about_view(self._canvas)
+                cells.show(self._with_view(live), self._display, again=False, metadata=about)
+            else:
+                cells.show(still(live, pictured=False), self._display, again=False)
             self._shown = True
             self._kept = -1
             if self._stop_listening is None:
@@ -234,7 +237,8 @@ class View:
     def _show_kept(self, kept: Mapping[str, Any]) -> None:
         live = self._live()
         if live is not None:
-            cells.show({**self._with_view(live), **kept}, self._display, again=True)
+            about = cells.about_view(self.canvas())
+            cells.show({**self._with_view(live), **kept}, self._display, again=True, metadata=about)
 
     def close(self) -> None:
         """Draw the last state, keep its picture, and end the drawing."""

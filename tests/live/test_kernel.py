@@ -230,3 +230,19 @@ def test_packages_that_do_not_fit_each_other_leave_a_still_figure(kernel: Any) -
     first, *_, last = outputs(messages)
     assert VIEW not in first["content"]["data"]
     assert "20 forwards" in str(last["content"]["data"]["application/vnd.plotly.v1+json"])
+
+
+def test_in_colab_the_output_says_where_the_code_of_the_widget_comes_from(kernel: Any) -> None:
+    code = "import sys, types\nfrom anywidget import _util\n_util.enable_custom_widget_manager_once.cache_clear()\n"
+    code += "colab = types.ModuleType('google.colab.output')\nasked = []\n"
+    code += "colab.enable_custom_widget_manager = lambda: asked.append(1)\n"
+    code += "colab._widgets = types.SimpleNamespace(_installed_url='https://manager.invalid/manager.js')\n"
+    code += "sys.modules['google.colab.output'] = colab\nlive = Live('colab')\ndisplay(live)\nrun(live, 5)\n"
+    messages = kernel.run(code)
+    printed = warned(kernel.run("del sys.modules['google.colab.output']\nprint(asked)"))
+    assert printed.strip() == "[1]"
+    where = {VIEW: {"colab": {"custom_widget_manager": {"url": "https://manager.invalid/manager.js"}}}}
+    shown = [message["content"] for message in outputs(messages)]
+    assert len(shown) >= 2, "as it began, and with its picture"
+    assert [one["metadata"] for one in shown] == [where] * len(shown)
+    assert all(VIEW in one["data"] for one in shown)
