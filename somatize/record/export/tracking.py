@@ -197,6 +197,7 @@ class _Out:
 
     def finish(self) -> None:
         """Write the artifacts, and how the run ended if nobody writes to it any more."""
+        self._names.tell()
         page = json.dumps(self._known, indent=1, ensure_ascii=False, default=str)
         self._artifact("about.json", page)
         if self._lines:
@@ -221,6 +222,7 @@ class _Names:
         self._losses = losses
         self._known: dict[str, str] = {}
         self._taken: set[str] = set()
+        self._changed, self._example = 0, ""
 
     def of(self, name: str) -> str:
         found = self._known.get(name)
@@ -239,8 +241,15 @@ class _Names:
             made = f"{first[: _LONGEST_NAME - 8]}_{number}"
             number += 1
         if made != name:
-            self._losses.add(f"name {name!r}", f"MLflow would not take it, so it is called {made!r} there")
+            self._example = self._example or f"{made!r} for {name!r}"
+            self._changed += 1
         return made
+
+    def tell(self) -> None:
+        """Count those that are called otherwise there."""
+        self._losses.add(
+            "name", f"not one MLflow takes, so another stands for it, such as {self._example}", self._changed
+        )
 
 
 _IN_DATABASE = {"inf": repr(sys.float_info.max), "-inf": repr(-sys.float_info.max), "-0.0": "0.0"}
