@@ -2,6 +2,13 @@
 
 Pure: from a plan and the steps that are to run in this forward, to slices. A slice waits for all that it takes, so two
 slices may never wait for each other.
+
+What a step *awaits* is all it needs, directly or not, of other hosts, and of what is made here that which needs its
+own host. Adjacent steps of one host go together if they await the same. So none waits for another host without need,
+and hosts work at the same time; of all cuts with that property this one has the fewest slices, but for those where a
+value comes here and goes back to its host. And no two slices wait for each other: what leaves a step u for elsewhere
+is awaited by all of the slice it goes to, or is made into something here that all of a slice at u's host await; so all
+of every slice along a way from u need u, and a way back to u's own slice would make u need itself.
 """
 
 from __future__ import annotations
@@ -34,9 +41,8 @@ def slices(
 ) -> list[Slice]:
     """The slices of the steps that are `running` and have a host, in the order of their first steps. Linear.
 
-    Adjacent steps of one host are one slice, and so are those that read just the same; but a step that also waits for
-    something elsewhere, which what feeds it at its host does not, is in a later slice, so that the two places work
-    at the same time. Steps of `alone` are slices by themselves, and read their input here. The values of those in
+    Adjacent steps of one host are one slice where they await the same, and so are those that read just the same and
+    do. Steps of `alone` are slices by themselves, and read their input here. The values of those in
     `brought` come back in any case.
     """
     units = _Units(plan, frozenset(running), frozenset(alone))
@@ -50,26 +56,20 @@ def slices(
 
 
 class _Units:
-    """Which steps may be together: those of one place and one level, and of those the adjacent ones."""
+    """Which steps may be together: those of one place that await the same, and of those the adjacent ones."""
 
     def __init__(self, plan: Plan, running: frozenset[int], alone: frozenset[int]) -> None:
         self.plan = plan
         self.running = sorted(running)
         self.alone = alone
         self._runs = running
-        self._levels: dict[int, int] = {}
-        for number in self.running:
-            # Along every edge that leaves a place the level rises, so that no two groups can wait for each other.
-            self._levels[number] = max(
-                (self._levels[source] + (self.place(source) != self.place(number)) for source in self._before(number)),
-                default=0,
-            )
+        self.awaited = _awaited(self)
 
     def place(self, number: int) -> object:
         host = self.plan.steps[number].marks.host
         return (host, number) if number in self.alone else host
 
-    def _before(self, number: int) -> list[int]:
+    def before(self, number: int) -> list[int]:
         return [source for source in self.plan.steps[number].inputs if source in self._runs]
 
     def bundles(self) -> list[list[int]]:
@@ -88,8 +88,8 @@ class _Units:
             if step.marks.host is None:
                 continue
             first[number] = number
-            group = self.place(number), self._levels[number]
-            near = [one for one in self._before(number) if (self.place(one), self._levels[one]) == group]
+            group = self.place(number), self.awaited[number]
+            near = [one for one in self.before(number) if (self.place(one), self.awaited[one]) == group]
             if not near:  # fed from outside alone: with those that are fed the same
                 near = [alike.setdefault((group, step.inputs), number)]
             for one in near:
@@ -99,6 +99,30 @@ class _Units:
         for number in first:
             found.setdefault(root(number), []).append(number)
         return [found[number] for number in sorted(found)]
+
+
+def _awaited(units: _Units) -> list[int]:
+    """What each step awaits, as bits, of which each step that is read elsewhere has one."""
+    read = {s for number in units.running for s in units.before(number) if units.place(s) != units.place(number)}
+    needs = [0] * len(units.plan)  # all it needs
+    hosts: list[frozenset[str]] = [frozenset()] * len(units.plan)  # those it needs something of, and its own
+    awaited = [0] * len(units.plan)
+    made: dict[object, int] = {None: 0}  # what is made at each place
+    back: dict[object, int] = {}  # what is made here and needs a host
+    for bit, number in enumerate(units.running):
+        place, host = units.place(number), units.plan.steps[number].marks.host
+        for source in units.before(number):
+            needs[number] |= needs[source]
+            hosts[number] |= hosts[source]
+        if host is not None:
+            hosts[number] |= {host}
+            awaited[number] = needs[number] & ~made.get(place, 0) & (~made[None] | back.get(place, 0))
+        if number in read:
+            needs[number] |= 1 << bit
+            made[place] = made.get(place, 0) | 1 << bit
+            for one in hosts[number] if host is None else ():
+                back[one] = back.get(one, 0) | 1 << bit
+    return awaited
 
 
 def _slice(
