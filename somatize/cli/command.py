@@ -45,6 +45,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "page": Entry("page", "A run as one page that opens in any browser."),
         "demo": Entry("demo", "A small run from start to end, to see what there is."),
     },
+    "To other tools": {
+        "export": Entry("export", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
+    },
     "Keeping house": {
         "check": Entry("house", "Whether everything in a store is as it must be."),
         "forget": Entry("house", "Take runs away, with all that was recorded in them."),

@@ -13,7 +13,20 @@ is written beside its name and moved there when it is whole, so none is ever hal
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .exported import Exported
+
+if TYPE_CHECKING:
+    from .columnar import to_arrow, to_parquet
+    from .frames import to_pandas
+    from .imported import from_tensorboard
+    from .retold import to_opentelemetry
+    from .scalars import to_tensorboard
+    from .separated import to_csv
+    from .spans import OpenTelemetry
+    from .trace import to_trace
+    from .tracking import to_mlflow
 
 __all__ = [
     "Exported",

@@ -20,7 +20,12 @@ class Exported:
     wrote: Mapping[str, int] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """What was written, in words: ``3 forwards, 1 span``."""
+        counted = [f"{count:,} {what.removesuffix('s') if count == 1 else what}" for what, count in self.wrote.items()]
+        return ", ".join(counted) or "nothing"
+
     def __str__(self) -> str:
-        wrote = ", ".join(f"{count:,} {what}" for what, count in self.wrote.items()) or "nothing"
         where = f" to {self.path}" if self.path is not None else ""
-        return "\n".join([f"{wrote}{where}", *(f"left out: {sentence}" for sentence in self.left_out)])
+        return "\n".join([f"{self.words}{where}", *(f"left out: {sentence}" for sentence in self.left_out)])
