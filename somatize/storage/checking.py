@@ -14,11 +14,12 @@ from somatize.errors import DamagedStore, SomatizeError
 
 from . import journal, place, schema, values
 from .columns import Chunk
-from .environment import BadValue, Reading, verify
+from .environment import BadValue, Reading
 from .gather import Gathered
 from .opened import Opened
 from .opening import journal_files
 from .packing import unpack
+from .pages import verify
 from .schema import RunInfo
 
 _ALL_PAGES = 1 << 40

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ from somatize.errors import DamagedStore, SomatizeError, StoreError, StoreReadOn
 from . import place
 from .gate import Gate
 from .notices import held_back, warn
-from .pages import BadPages, PageFile
+from .pages import BadPages, PageFile, verify
 
 T = TypeVar("T")
 
@@ -113,7 +113,8 @@ class Environment:
 
     def _follow(self) -> None:
         """Go on in the successor of the file, if somebody compacted it."""
-        if os.path.exists(self._successor) and not self._gate.has_me():  # noqa: PTH110  asked before each transaction
+        # Asked before each transaction, and hardly ever so: `exists` would raise and catch an error.
+        if os.access(self._successor, os.F_OK) and not self._gate.has_me():
             with self._alone():
                 if os.path.exists(self._successor):  # noqa: PTH110
                     self._let_go()
@@ -156,25 +157,39 @@ class Environment:
         env.reader_check()
         return env
 
-    @contextmanager
-    def read(self) -> Iterator[Reading]:
+    def read(self) -> AbstractContextManager[Reading]:
         """A snapshot for the length of the `with`. Values are views into it: copy what should stay."""
+        return Snapshot(self)
+
+    def enter(self, snapshot: Snapshot) -> None:
+        """Give a snapshot its transaction, inside of the gate; none where there are no locks to take."""
         self._follow()
         if self._env is None:
-            with _damage_named(self.path):
-                yield PageFile(self._fd)
             return
         for _ in range(_ATTEMPTS):
-            with self._gate.one_of_many():
-                txn = self._begin()
-                if txn is not None:
-                    try:
-                        yield Writing(txn)
-                    finally:
-                        txn.abort()
-                    return
+            self._gate.enter()
+            try:
+                snapshot.txn = self._begin()
+            finally:  # also when Ctrl-C comes in between
+                if snapshot.txn is None:
+                    self._gate.leave()
+            if snapshot.txn is not None:
+                return
             self._adopt_size()
         raise StoreError(f"{self.path} grows faster than it can be opened")
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """End a snapshot's transaction, if it has one."""
+        txn, snapshot.txn = snapshot.txn, None
+        if txn is not None:
+            try:
+                txn.abort()
+            finally:
+                self._gate.leave()
+
+    def pages(self) -> PageFile:
+        """A snapshot without locks."""
+        return PageFile(self._fd)
 
     def _begin(self) -> Any:
         """A read transaction; None if another process grew the map."""
@@ -326,20 +341,36 @@ class Environment:
         self._gate.open()
 
 
+class Snapshot:
+    """The `with` of `Environment.read`; a class, as it is entered for every look at a kept value."""
+
+    __slots__ = ("_environment", "txn")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.txn: Any = None
+
+    def __enter__(self) -> Reading:
+        environment = self._environment
+        try:
+            environment.enter(self)
+            return Writing(self.txn) if self.txn is not None else environment.pages()
+        except BaseException:
+            environment.leave(self)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._environment.leave(self)
+        if isinstance(error, BadPages):
+            raise DamagedStore(f"{self._environment.path} is damaged: {error}") from error
+
+
 class _Moved(Exception):
     """The file was compacted, and its successor is to be used."""
 
 
 class BadValue(Exception):
     """A value that does not carry its checksum."""
-
-
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BadPages as error:
-        raise DamagedStore(f"{path} is damaged: {error}") from error
 
 
 def _cause(error: Exception) -> tuple[int, str]:
@@ -361,23 +392,3 @@ def create(path: Path) -> None:
         txn.put(b"\x00", b"")
     env.close()
     path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
-
-
-def verify(path: Path, budget: int) -> None:
-    """Raise `DamagedStore` unless the file is as LMDB leaves its files, as far as `budget` pages show.
-
-    A file that is being written meanwhile is looked at again until it holds still.
-    """
-    wrong = ""
-    for attempt in range(10):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            snapshot = PageFile(fd)
-            snapshot.verify(budget)
-            return
-        except BadPages as error:
-            wrong = str(error)
-        finally:
-            os.close(fd)
-        time.sleep(0.01 * attempt)
-    raise DamagedStore(f"{path} is damaged: {wrong}")

@@ -12,27 +12,40 @@ class Gate:
     """Lets transactions of this process run side by side, and a change of the map run alone."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}
         self._closed = False
 
     @contextmanager
     def one_of_many(self) -> Iterator[None]:
         """Be inside for the length of the `with`, beside others."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def enter(self) -> None:
+        """Be inside until `leave`, beside others; in the same thread."""
         me = threading.get_ident()
-        with self._condition:
+        with self._lock:
             # Who is inside already passes: it would else wait for itself.
             while self._closed and me not in self._inside:
                 self._condition.wait()
             self._inside[me] = self._inside.get(me, 0) + 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._inside[me] -= 1
-                if not self._inside[me]:
-                    del self._inside[me]
-                    self._condition.notify_all()
+
+    def leave(self) -> None:
+        """Be inside once less."""
+        me = threading.get_ident()
+        with self._lock:
+            left = self._inside[me] - 1
+            if left:
+                self._inside[me] = left
+                return
+            del self._inside[me]
+            if self._closed:  # nobody else waits for those inside
+                self._condition.notify_all()
 
     def has_me(self) -> bool:
         """Whether this thread is inside."""

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+from somatize.errors import DamagedStore
 
 _PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper; on an overflow page the last two are its length
 _EXTENT = struct.Struct("<I")
@@ -181,3 +185,23 @@ class PageFile:
             if len(value) < length:
                 raise BadPages("it is cut off inside a value")
             yield key, value
+
+
+def verify(path: Path, budget: int) -> None:
+    """Raise `DamagedStore` unless the file is as LMDB leaves its files, as far as `budget` pages show.
+
+    A file that is being written meanwhile is looked at again until it holds still.
+    """
+    wrong = ""
+    for attempt in range(10):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            snapshot = PageFile(fd)
+            snapshot.verify(budget)
+            return
+        except BadPages as error:
+            wrong = str(error)
+        finally:
+            os.close(fd)
+        time.sleep(0.01 * attempt)
+    raise DamagedStore(f"{path} is damaged: {wrong}")
