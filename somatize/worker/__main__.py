@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import fcntl
 import os
 import select
@@ -51,6 +52,7 @@ def _take_wire() -> tuple[int, int]:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    faulthandler.enable(all_threads=False)  # of a crash the last words say where it was
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     return reading, writing

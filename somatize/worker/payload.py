@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import importlib
 import io
+import marshal
 import pickle
 import sys
 import threading
+import types
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,11 +31,17 @@ from .wire import Pieces
 
 MODES = ("network", "project")
 
+_PLAIN_MARSHAL = 2
+"""Its last version without references, with which equal code is written alike."""
+
 _OUT_OF_BAND = 1 << 14
 """Bytes from which a buffer is worth a place of its own in the frame."""
 
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 """Types that need nobody to know where they are from."""
+
+_CAUSES = 10
+"""Exceptions that go along as the cause of one another, at most."""
 
 _BY_VALUE = threading.Lock()
 
@@ -114,8 +122,8 @@ def unpack_code(buffers: list[memoryview], mode: str) -> list[Any]:
     return things
 
 
-def pack_error(error: BaseException, trace: str, mode: str) -> tuple[dict[str, Any], list[Pieces]]:
-    """An exception as text, and as whatever else the other side may rebuild it from."""
+def pack_error(error: BaseException, trace: str, mode: str, most: int = _CAUSES) -> tuple[dict[str, Any], list[Pieces]]:
+    """An exception as text, and as whatever else the other side may rebuild it from; and that for its causes."""
     said: dict[str, Any] = {
         "type": type(error).__name__,
         "module": type(error).__module__,
@@ -124,25 +132,38 @@ def pack_error(error: BaseException, trace: str, mode: str) -> tuple[dict[str, A
     }
     notes = getattr(error, "__notes__", None)
     said["notes"] = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-    if mode == "network":
-        try:
-            return said, pack(error, mode)
-        except Exception:  # as text alone
-            return said, []
     try:
-        return said, pack(list(error.args), mode)
-    except Exception:
-        return said, []
+        buffers = pack(error if mode == "network" else list(error.args), mode)
+    except Exception:  # as text alone
+        buffers = []
+    said["own"] = len(buffers)
+    link, cause = _cause(error)
+    if cause is not None and most > 0:
+        said["link"] = link
+        said["cause"], more = pack_error(cause, trace, mode, most - 1)
+        said["cause"]["trace"] = ""  # it is all in that of the first
+        buffers = [*buffers, *more]
+    return said, buffers
+
+
+def _cause(error: BaseException) -> tuple[str, BaseException | None]:
+    """What is shown above an exception, and by which attribute it hangs on it."""
+    if error.__cause__ is not None or error.__suppress_context__:
+        return "__cause__", error.__cause__
+    return "__context__", error.__context__
 
 
 def unpack_error(said: dict[str, Any], buffers: list[memoryview], mode: str, host: str) -> BaseException:
     """The exception, with the far traceback in a note; a `RemoteError` where it cannot be rebuilt."""
-    error = _rebuilt(said, buffers, mode)
+    error = _rebuilt(said, buffers[: said["own"]], mode)
     if error is None:
         error = RemoteError(f"{said['type']}: {said['said']}", said["type"], said["said"], said["trace"])
     try:
         error.__notes__ = list(said["notes"])
-        error.add_note(f"on host {host!r}: {said['trace'].rstrip()}")
+        if said["trace"]:
+            error.add_note(f"on host {host!r}: {said['trace'].rstrip()}")
+        if "cause" in said:
+            setattr(error, said["link"], unpack_error(said["cause"], buffers[said["own"] :], mode, host))
     except Exception:  # a frozen exception is raised as it is
         return error
     return error
@@ -248,6 +269,8 @@ def _pickler() -> Any:
 
             def reducer_override(self, thing: Any) -> Any:
                 cls = type(thing)
+                if cls is types.CodeType:  # cloudpickle leaves out of which file it is, which a traceback shows
+                    return marshal.loads, (marshal.dumps(thing, _PLAIN_MARSHAL),)
                 if cls.__module__ == "torch" and tensors.is_plain(cls) and (thing.is_leaf or not thing.requires_grad):
                     try:
                         plain, data = tensors.dump_tensor(thing)

@@ -24,7 +24,7 @@ from somatize.errors import BadWorker
 
 _PIPE = 1 << 20
 _NOTHING = bytes(4)
-_LAST_LINES = 12
+_LAST_LINES = 30
 _LONGEST_LINE = 1 << 16
 
 
