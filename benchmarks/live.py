@@ -96,9 +96,9 @@ def block(watcher, forwards):
 
 sent = []
 push = live_view.View.draw
-def counting(view):
+def counting(view, *points):
     began = time.thread_time()
-    size = push(view)
+    size = push(view, *points)
     if size: sent.append((size, time.thread_time() - began))
     return size
 live_view.View.draw = counting
