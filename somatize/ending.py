@@ -44,6 +44,7 @@ def broken(forward: Forward, told: Fact | None, start: int, error: BaseException
     A watcher's interrupt on the way is raised last, so that the record is whole.
     """
     interrupt: BaseException | None = None
+    forward.wake()
     if told is not None:
         try:
             forward.say(told)

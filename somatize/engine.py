@@ -71,7 +71,7 @@ def run(
     forward = Forward()
     forward.key, forward.gate, forward.parent = program.key, None, HERE.get()
     if watching_ is not None:
-        watching.watch(forward, watching_, graph)
+        watching.watch(forward, watching_, graph, plain=plain)
     here = HERE.set(forward)
     try:
         if forward.tell is None:
@@ -85,7 +85,7 @@ def run(
             return _observe_agenda(program, given, forward, threads, keeping, broker)
         finally:
             program.running.remove(forward)
-            if forward.doors or forward.raised:
+            if forward.doors or forward.raised or forward.opened:
                 forward.close()
     finally:
         HERE.reset(here)

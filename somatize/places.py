@@ -41,6 +41,8 @@ class Forward(Place):
     """The watchers one by one; empty for a plain callable alone."""
     raised: tuple[Door, ...] = ()
     """Those that raised: they are told nothing more, but closed with the others."""
+    opened: tuple[Door, ...] = ()
+    """All of them, where some are told nothing as long as nobody looks at what they would show; see `rouse`."""
     entering: Callable[..., object] | None = None
     gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
@@ -67,6 +69,12 @@ class Forward(Place):
             late, self.late = self.late or [], None
             each(self._say, [*late, fact])
 
+    def wake(self) -> None:
+        """Something out of the ordinary is about to be told: to all."""
+        for door in self.opened:
+            if door not in self.doors and door not in self.raised:
+                self.rouse(door.sink)
+
     def end(self, fact: Fact) -> None:
         """Tell the last fact. Whatever a lingering thread says from here on is late, and it is warned."""
         self.over = True  # before the gate is looked at, as in `say_from_node`
@@ -83,7 +91,7 @@ class Forward(Place):
         """The only watcher there is raised: it is told nothing more of this forward."""
         warn(self.doors[0].watcher if self.doors else self.tell, error)
         self.raised, self.doors = self.doors, ()
-        self.tell = _nobody
+        self.tell = told_nothing
         self.entering = None
 
     def fan_out(self, fact: Fact) -> None:
@@ -141,7 +149,7 @@ class Forward(Place):
         self._offer("heard", host, node, said)
 
     def _offer(self, method: str, *said: object) -> None:
-        for door in self.doors:
+        for door in self.present:
             offered = getattr(door.sink, method, None)
             if offered is not None:
                 try:
@@ -155,11 +163,24 @@ class Forward(Place):
             self.raised += (door,)
             self.doors = tuple(other for other in self.doors if other is not door)
             if not self.doors:
-                self.tell = _nobody
+                self.tell = told_nothing
+
+    @property
+    def present(self) -> tuple[Door, ...]:
+        """The watchers that did not raise, in the order they were given."""
+        return tuple(door for door in self.opened if door not in self.raised) if self.opened else self.doors
+
+    def rouse(self, sink: Any) -> None:
+        """Somebody looks: `sink` is told all that follows."""
+        self.share()
+        with self.gate:  # type: ignore[union-attr]
+            if not self.over:
+                self.doors += tuple(door for door in self.present if door.sink is sink and door not in self.doors)
+                self.tell = self.fan_out
 
     def status(self) -> Any:
         """The status that the first watcher with one offers, or None."""
-        for door in self.doors:
+        for door in self.present:
             offered = getattr(door.sink, "status", None)
             if offered is not None:
                 return offered
@@ -175,19 +196,22 @@ class Forward(Place):
 
     def sink_of(self, watcher: object) -> Any:
         """The sink this forward has from `watcher`, or None."""
-        for door in self.doors:
+        for door in self.opened or self.doors:
             if door.watcher is watcher:
                 return door.sink
         return None
 
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
-        if len(self.doors) == 1 and not self.raised:
+        if self.opened:
+            each(self._close, list(self.opened))
+        elif len(self.doors) == 1 and not self.raised:
             self._close(self.doors[0])
         else:
             each(self._close, [*self.doors, *self.raised])
         if self.tell is not None:
-            self.tell, self.entering = _nobody, None  # they may hold this forward, which would be garbage to collect
+            # They may hold this forward, which would then be garbage to collect.
+            self.tell, self.entering = told_nothing, None
 
     def _close(self, door: Door) -> None:
         if door.remembered:
@@ -274,7 +298,7 @@ def _reference(watcher: Any) -> Callable[[], Any]:
         return lambda: watcher
 
 
-def _nobody(fact: Fact) -> None:
+def told_nothing(fact: Fact) -> None:
     """Told in place of a watcher that raised."""
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeAlias
 from .errors import SomatizeError, WatchingError
 from .facts import Fact, Watcher
 from .notices import warn, warn_late, warn_of
-from .places import HERE, LAST, Branch, Door, Forward, Place, remember
+from .places import HERE, LAST, Branch, Door, Forward, Place, remember, told_nothing
 
 __all__ = [
     "HERE",
@@ -51,6 +51,8 @@ class Sink(Protocol):
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
     - ``heard(host, node, said)`` is called with what became of a task that node code at a host opened.
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
+    - ``sleeps(forward)`` says whether it need be told nothing of a forward that calls one node after another, because
+      nobody looks at what it shows; when somebody does, it calls ``forward.rouse(itself)``.
     - ``status`` is what `ctx.status` gives to node code.
     - ``forgets``, where true, says that no late facts are meant for it, so that no context has to remember it.
 
@@ -75,10 +77,11 @@ Watching: TypeAlias = Watcher | Opener | list[Any] | tuple[Any, ...] | None
 _ACCEPTED = "watching= takes a callable, a Recorder, or a list or tuple of them"
 
 
-def watch(forward: Forward, watching: Watching, graph: Any) -> None:
+def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = False) -> None:
     """Let `forward` tell whoever is given in `watching`, opening sinks for those who want one.
 
-    Raises `WatchingError` for anything else, before any sink is opened.
+    In a `plain` forward one node is called after another: a sink that sleeps can ask which of them runs.
+    Raises `WatchingError` for anything else than watchers, before any sink is opened.
     """
     kind = type(watching)
     if kind is BuiltinMethodType:  # the append of a list, print: nothing more to ask
@@ -102,6 +105,10 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
         for door in doors:
             if door.remembered:
                 remember(door, forward.parent)
+    _tell(forward, _awake(forward, doors) if plain else doors)
+
+
+def _tell(forward: Forward, doors: tuple[Door, ...]) -> None:
     if len(doors) == 1:
         forward.tell = doors[0].tell
         forward.entering = getattr(doors[0].sink, "entering", None)
@@ -110,6 +117,21 @@ def watch(forward: Forward, watching: Watching, graph: Any) -> None:
         wanted = [door for door in doors if hasattr(door.sink, "entering")]
         if wanted:
             forward.entering = forward.enter_all if len(wanted) > 1 else forward.enter_only(wanted[0])
+    elif forward.opened:
+        forward.tell = told_nothing
+
+
+def _awake(forward: Forward, doors: tuple[Door, ...]) -> tuple[Door, ...]:
+    """Those of the watchers who have to be told; the others sleep until somebody looks at what they show."""
+    asleep = [
+        door
+        for door in doors
+        if not door.remembered and door.sink is not None and hasattr(door.sink, "sleeps") and door.sink.sleeps(forward)
+    ]
+    if asleep:
+        forward.opened = doors
+        doors = forward.doors = tuple([door for door in doors if door not in asleep])
+    return doors
 
 
 def watchers_in(watching: Watching) -> list[Any]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from somatize import watching
 from somatize.facts import Fact
 
+from .asking import Asked
 from .events import EventKind
 from .flops import COUNTING
 from .tasks import Entered
@@ -23,17 +25,67 @@ if TYPE_CHECKING:
 class ForwardTasks:
     """The sink of one forward."""
 
-    __slots__ = ("_counting", "_nodes", "_there", "_tree", "status", "task")
+    __slots__ = ("_asked", "_counting", "_graph", "_nodes", "_there", "_tree", "status", "task")
     forgets = True
 
-    def __init__(self, status: Status, tree: Tree, nodes: int) -> None:
+    def __init__(self, status: Status, tree: Tree, graph: Any) -> None:
         self.status = status
-        task = self.task = tree.open("forward", nodes, quiet=True)
+        task = self.task = tree.open("forward", len(graph), quiet=True)
+        task._shown = self
         self._tree = tree
+        self._graph = graph
+        self._asked: Asked | None = None
         self._nodes: dict[str, Entered] = {}
-        task._entered = self._nodes
         self._there: dict[str | None, Task] | None = None
         self._counting = COUNTING.get()
+
+    # -- where nobody looks
+
+    def sleeps(self, forward: watching.Forward) -> bool:
+        """Whether nothing need be told: nobody looks, and who does later asks."""
+        tree = self._tree
+        if self._counting is not None or tree.listeners.everyone or tree.looked or not tree.alive:
+            return False
+        self._asked = Asked(forward, self._graph)
+        return True
+
+    def here(self) -> Task:
+        """The task of the node that runs in this context, or else of the forward."""
+        asked = self._asked
+        entered = self._at(asked, asked.step_here()) if asked is not None else None
+        return entered.made() if entered is not None else self.task
+
+    def look(self) -> None:
+        """Somebody looks: the nodes that run have tasks."""
+        if self._asked is not None:
+            self._at(self._asked, self._asked.forward.step)
+        for entered in list(self._nodes.values()):
+            entered.made()
+
+    def wake(self) -> None:
+        """It is to be told of all that follows."""
+        if self._asked is not None:
+            self._asked.wake(self)
+
+    def _at(self, asked: Asked, step: int) -> Entered | None:
+        """The node of a step, which runs."""
+        node = asked.name(step)
+        if node is not None and node not in self._nodes:
+            before = list(self._nodes)  # one after another: what is still here, was over when it was found
+            self._nodes.setdefault(node, Entered(self.task, node, None, self._tree.clock()))
+            for other in before:
+                self._over(other)
+            self.task._done = step
+        asked.wake(self)
+        return self._nodes.get(node) if node is not None else None
+
+    def _over(self, node: str) -> None:
+        entered = self._nodes.pop(node, None)
+        made = entered.over() if entered is not None else None
+        if made is not None:
+            self._tree.end(made, EventKind.FINISHED)
+
+    # -- told
 
     def entering(self, node: str, host: str | None = None) -> None:
         """A node is about to run, and is current in this context."""
@@ -52,6 +104,8 @@ class ForwardTasks:
             entered = self._nodes.get(fact["node"])
             if entered is None or entered._made is not None or self._looked_at():
                 self._ended(fact, EventKind.FINISHED)
+                if self._asked is not None:
+                    self.task._done = self._asked.order(fact["node"]) + 1
             else:
                 self._ran(entered, fact)
         elif kind == "failed":
@@ -67,6 +121,7 @@ class ForwardTasks:
 
     def progress(self, node: str, done: int, total: int | None) -> None:
         """How far a node says it is."""
+        self.look()
         entered = self._nodes.get(node)
         if entered is not None:
             entered.made().update(done=done, total=total)
@@ -96,13 +151,15 @@ class ForwardTasks:
 
     def closed(self) -> None:
         """The forward is over, whatever was told of it."""
-        self._tree.end(self.task, EventKind.FINISHED)
+        task, asked = self.task, self._asked
+        if asked is not None and asked.asleep:
+            task._done = task._total or 0
+        self._tree.end(task, EventKind.FINISHED)
         if self._nodes:
             for entered in self._nodes.values():
                 entered.over()
             self._nodes.clear()
-        self.task._entered = self._there = None
-        self._counting = None
+        task._shown = self._there = self._asked = self._counting = self._graph = None
 
     def _looked_at(self) -> bool:
         return self._counting is not None or bool(self._tree.listeners.everyone)

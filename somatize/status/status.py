@@ -140,7 +140,7 @@ class Status:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks open just now that are nobody's child; the others are their `children`."""
-        return tuple(self._tree.roots)
+        return self._tree.look()
 
     @property
     def logs(self) -> tuple[LogEntry, ...]:
@@ -174,12 +174,16 @@ class Status:
         most, the last one always; with `updates=False` none is, which costs a loop nothing. One that raises is logged
         and unsubscribed.
         """
-        return self._tree.listeners.subscribe(listener, updates=updates)
+        taken_back = self._tree.listeners.subscribe(listener, updates=updates)
+        for task in self._tree.everything():
+            if task._shown is not None:
+                task._shown.look()
+        return taken_back
 
     def opens(self, graph: Any) -> ForwardTasks:
         """The sink of a forward of `graph`: it and its nodes become tasks."""
         self._put_back_handlers()
-        return ForwardTasks(self, self._tree, len(graph))
+        return ForwardTasks(self, self._tree, graph)
 
     @property
     def status(self) -> Status:

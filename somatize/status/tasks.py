@@ -7,7 +7,7 @@ whose child, is `somatize.status.tree`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from somatize.errors import BadOption
 from .events import EventKind, TaskEvent
 
 if TYPE_CHECKING:
+    from .forwards import ForwardTasks
     from .tree import Tree
 
 OPEN, FINISHED, FAILED = "open", "finished", "failed"
@@ -47,7 +48,8 @@ class Task:
     _ended = 0
     _done: float = 0
     _children: dict[Task, None] | None = None
-    _entered: Mapping[str, Entered] | None = None
+    _shown: ForwardTasks | None = None
+    """Of a forward that goes on, who makes tasks of its nodes."""
     _outer: Task | Entered | None = None
     _told = 0
     _untold = False
@@ -81,15 +83,14 @@ class Task:
     @property
     def children(self) -> tuple[Task, ...]:
         """The tasks open in this one, in the order they were opened."""
-        if self._entered:
-            for entered in list(self._entered.values()):
-                entered.made()
+        if self._shown is not None:
+            self._shown.look()
         children = self._children
-        return tuple(children) if children else ()
+        return looked_at(children) if children else ()
 
     def made(self) -> Task:
-        """Itself; see `Entered`."""
-        return self
+        """Itself, or of a forward the node that runs here; see `Entered`."""
+        return self if self._shown is None else self._shown.here()
 
     @property
     def elapsed(self) -> float:
@@ -133,7 +134,9 @@ class Task:
         tree = self._tree
         with tree.lock:
             done = self._done + amount
-            self._done = done if 0 <= done < _MOST else 0 if done < 0 else self._done  # the last is for what is no count
+            self._done = (
+                done if 0 <= done < _MOST else 0 if done < 0 else self._done
+            )  # the last is for what is no count
         if tree.listeners.followers:
             tree.updated(self)
 
@@ -219,6 +222,15 @@ class Entered:
         """It has ended: its task, if there is one."""
         self.state = FINISHED  # before it is looked, as `made` does it the other way round
         return self._made
+
+
+def looked_at(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Tasks for somebody to look at: forwards among them are from now on shown."""
+    given = tuple(tasks)
+    for task in given:
+        if task._shown is not None:
+            task._shown.look()
+    return given
 
 
 def checked_total(total: object) -> float | None:

@@ -19,7 +19,7 @@ from somatize import facts
 
 from .events import EventKind, TaskEvent
 from .listening import Listeners
-from .tasks import FAILED, FINISHED, OPEN, Entered, Task, checked_total
+from .tasks import FAILED, FINISHED, OPEN, Entered, Task, checked_total, looked_at
 from .units import duration
 
 THROTTLE = 100_000_000
@@ -51,7 +51,19 @@ class Speaker(Protocol):
 class Tree:
     """The open tasks of one Status. `clock` gives nanoseconds; `due` is asked to look again soon."""
 
-    __slots__ = ("__weakref__", "alive", "clock", "due", "listeners", "lock", "roots", "speaker", "untold", "writes")
+    __slots__ = (
+        "__weakref__",
+        "alive",
+        "clock",
+        "due",
+        "listeners",
+        "lock",
+        "looked",
+        "roots",
+        "speaker",
+        "untold",
+        "writes",
+    )
 
     def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.clock = clock
@@ -61,6 +73,8 @@ class Tree:
         self.speaker: Speaker | None = None
         self.due: Callable[[], None] = _nothing
         self.alive = True
+        self.looked = False
+        """Whether anybody ever looked at the tasks, and so may again."""
         self.writes = True
         """Whether the end of a task is logged."""
         self.lock: Any = threading.RLock()  # one that a finaliser in the same thread may take again
@@ -193,6 +207,16 @@ class Tree:
             elif now - task._told >= THROTTLE:
                 self._tell_update(task)
         return bool(self.untold)
+
+    def look(self) -> tuple[Task, ...]:
+        """The open tasks that are nobody's child, for somebody to look at."""
+        self.looked = True
+        return looked_at(self.roots)
+
+    def everything(self) -> list[Task]:
+        """Every open task."""
+        roots = list(self.roots)
+        return roots + [task for root in roots for task in _below(root)]
 
     def close(self, mark: str = LEFT_OPEN) -> None:
         """End what is open, and tell nobody from here on."""

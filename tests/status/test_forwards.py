@@ -12,6 +12,7 @@ import pytest
 from somatize import Graph, Node, node
 from somatize.quiet import QUIET
 from somatize.status import LogEvent, Status, TaskEvent
+from somatize.status.forwards import ForwardTasks
 
 
 def shown(status: Status) -> list[tuple[str, str]]:
@@ -338,3 +339,92 @@ def test_a_node_interrupted_without_a_word_is_nobody_s_parent() -> None:
     with status.task("after") as after:
         assert after.parent is None
     assert status.tasks == ()
+
+
+def names_in(status: Status) -> list[str]:
+    """The open tasks, without being one who looks."""
+    return [task.name for task in status._tree.everything()]
+
+
+def test_a_status_that_nobody_looks_at_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    tell = ForwardTasks.tell
+    monkeypatch.setattr(ForwardTasks, "tell", lambda self, fact: told.append(fact) or tell(self, fact))
+    status, facts, kept = Status(), [], []
+
+    def look(value: Any) -> Any:
+        kept[:] = list(status._tree.roots)
+        return value
+
+    graph = Graph.somatize(node(look).named("a") >> node(lambda x: x).named("b"))
+    for watching in (status, [facts.append, status], [Status(), status]):
+        graph.forward(1, watching=watching)
+        (forward,) = kept
+        assert (forward.state, forward.done, forward.total, forward.children) == ("finished", 2, 2, ())
+        assert (told, status._tree.roots) == ([], {})
+    assert [fact["fact"] for fact in facts] == ["ran", "ran", "finished"]
+    status.subscribe(lambda event: None)
+    graph.forward(1, watching=status)
+    assert [fact["fact"] for fact in told] == ["ran", "ran", "finished"]
+
+
+def test_who_looks_is_shown_all_that_follows() -> None:
+    status, seen = Status(), []
+
+    def first(value: Any) -> Any:
+        assert names_in(status) == ["forward"]
+        return value
+
+    def logs(value: Any) -> Any:
+        logging.getLogger("somatize.x").warning("here")  # and this is one who looks
+        assert names_in(status) == ["forward", "b"]
+        return value
+
+    def opens(value: Any, ctx: Any) -> Any:
+        task = ctx.status.task("mine")
+        seen.append((task.parent.name, task.parent.parent.name, task.parent.parent.done, task))
+        return value
+
+    graph = Graph.somatize(node(first).named("a") >> node(logs).named("b") >> node(opens).named("c"))
+    graph.forward(1, watching=[[].append, status])
+    (entry,) = status.logs
+    assert entry.task is not None
+    assert (entry.task.name, entry.task.state, entry.task.parent and entry.task.parent.done) == ("b", "finished", 3)
+    (of_node, of_forward, done, mine) = seen[0]
+    assert (of_node, of_forward, done) == ("c", "forward", 2)
+    assert (mine.state, mine.mark) == ("finished", "left open")
+    assert names_in(status) == []
+
+
+def test_a_forward_that_fails_unseen_has_failed() -> None:
+    status, kept = Status(), []
+
+    def fails(value: Any) -> Any:
+        kept[:] = list(status._tree.roots)
+        raise ValueError("five")
+
+    for watching in (status, [[].append, status]):
+        with pytest.raises(ValueError):
+            Graph.somatize(fails).forward(1, watching=watching)
+        assert (kept[0].state, kept[0].why) == ("failed", "ValueError: five")
+    assert names_in(status) == []
+
+
+def test_another_watcher_that_raises_wakes_nobody_and_stops_nothing() -> None:
+    status, kept = Status(), []
+
+    def raises(fact: Any) -> None:
+        raise RuntimeError("torn")
+
+    graph = Graph.somatize(node(lambda x: kept.append(*status._tree.roots) or x).named("a") >> node(abs).named("b"))
+    with pytest.warns(UserWarning, match="torn"):
+        assert graph.forward(1, watching=[raises, status]) == 1
+    assert (kept[0].state, names_in(status)) == ("finished", [])
+
+
+def test_the_first_status_is_node_code_s_whether_it_sleeps_or_not() -> None:
+    asleep, awake = Status(), Status()
+    awake.subscribe(lambda event: None)
+    graph = Graph.somatize(lambda x, ctx: ctx.status)
+    assert graph.forward(1, watching=[asleep, awake]) is asleep
+    assert graph.forward(1, watching=[awake, asleep]) is awake
