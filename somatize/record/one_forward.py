@@ -61,7 +61,7 @@ def _notes(one: OneForward, *, packed: bool) -> list[str]:
     words = state + (f" after {themes.took(one.took)}" if one.took is not None and one.state != "open" else "")
     lines = themes.wrapped(f"{words}; {counted(len(one.turns), 'turn')} told")
     if one.why:
-        lines += themes.wrapped(themes.cut(one.why, 240))
+        lines += themes.wrapped(themes.cut(one.why.removesuffix(": "), 240))
     if packed:
         lines.append("turns that do not overlap share a row; hover names them")
     return lines

@@ -251,5 +251,5 @@ def _fate(columns: Columns, row: int) -> str:
     us, state = columns.took_us[row], STATES[columns.states[row]]
     words = f"forward {columns.forwards[row]:,}: {state}" + (f" after {themes.took(us)}" if us == us else "")
     why = columns.whys.get(row)
-    lines = themes.wrapped(themes.cut(why, 4 * _WHY_WIDTH), _WHY_WIDTH) if why else []
+    lines = themes.wrapped(themes.cut(why.removesuffix(": "), 4 * _WHY_WIDTH), _WHY_WIDTH) if why else []
     return "<br>".join([words, *(themes.escaped(line) for line in lines)])

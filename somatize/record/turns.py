@@ -122,6 +122,8 @@ class OneForward(NamedTuple):
 
 def one_forward(store: Place, run: str | None, forward: int) -> OneForward:
     """A forward of a run with its turns; -1 is the last. Raises `UnknownForward`."""
+    if not isinstance(forward, int) or isinstance(forward, bool):
+        raise TypeError(f"forward= is a whole number, -1 for the last; not {forward!r}")
     with opened_at(store) as opened:
         name, highest = look(opened, lambda view: _named(lines_of(view, run)))
     number = forward if forward >= 0 else highest + 1 + forward

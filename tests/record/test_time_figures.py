@@ -109,6 +109,11 @@ def test_a_thousand_nodes_are_forty_and_the_others():
     assert picture.layout["height"] < 2000
 
 
+def test_an_exception_without_a_message_is_named_without_a_colon():
+    picture = timeline_picture(OneForward("r", 0, "interrupted", 9.0, "KeyboardInterrupt: ", []))
+    assert picture.layout["title"]["subtitle"]["text"].endswith("<br>KeyboardInterrupt")
+
+
 def test_many_numbers_take_a_line_more_and_leave_the_name_its_room():
     fates = {(Where(), "ran"): (1200, 900_000), (Where(), "recalled"): (300, 40_000), (Where(), "failed"): (17, 90_000)}
     layout = spent_picture(Total("r", 1517, 2_000_000, [Spent("a_node_of_mixed_fate", fates)])).layout
@@ -152,6 +157,9 @@ def test_timeline_of_the_last_and_of_one(recorded):
         timeline(recorded, forward=2)
     with pytest.raises(UnknownForward):
         timeline(recorded, forward=-3)
+    for odd in ("0", 1.5, True, None):
+        with pytest.raises(TypeError, match="forward= is a whole number"):
+            timeline(recorded, forward=odd)
 
 
 def test_branches_overlap_on_the_axis(store):
