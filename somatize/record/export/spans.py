@@ -36,6 +36,7 @@ FORWARD = "forward"
 """What the span of a forward is called; that of a node has the node's id."""
 NODE, HOST, FUNCTION, ERROR = "somatize.node.id", "host.name", "code.function.name", "error.type"
 RUN, NUMBER, STATE = "somatize.run.name", "somatize.forward.number", "somatize.forward.state"
+_STAY = "somatize.stay"
 _TRUTHS = {"True": True, "False": False}
 
 
@@ -270,7 +271,9 @@ class LiveSpans(ForwardSpans):
         attributes = {"thread.id": thread.ident or 0, "thread.name": thread.name}
         super().__init__(tracing, functions, time_ns(), attributes)
         self._recording = self.span.is_recording()
-        self._before = tracing.context.attach(self.within)
+        self._stay = _Stay(tracing.context.get_current())
+        self.within = tracing.context.set_value(_STAY, self._stay, self.within)
+        tracing.context.attach(self.within)
 
     def entering(self, node: str, host: str | None = None) -> None:
         """A node begins: what it traces stands below it, also in the branch that gets a copy of this context."""
@@ -288,12 +291,31 @@ class LiveSpans(ForwardSpans):
 
     def closed(self) -> None:
         """All was told: the spans end, and what was the current one before is so again."""
-        self._tracing.context.detach(self._before)
+        self._stay.over = True
+        self._leave()
         if not self.last:  # refused before it began, or this watcher raised
             self.close(None, time_ns())
             return
         state, took_us, _ = ending(self.last)
         self.close(STATES[state], self.began + 1000 * took_us)
+
+    def _leave(self) -> None:
+        """Make current what was before, unless another watcher's span of this forward is on top and still open.
+
+        Watchers are closed in the order they were opened, so a token to go back by would leave a span that is over.
+        """
+        current = self._tracing.context.get_current()
+        while (stay := current.get(_STAY)) is not None and stay.over:
+            current = stay.before
+        self._tracing.context.attach(current)
+
+
+class _Stay:
+    """That a forward's span is current, and what was before it."""
+
+    def __init__(self, before: Context) -> None:
+        self.before = before
+        self.over = False
 
 
 def event_of(fact: Fact) -> dict[str, Any]:

@@ -182,6 +182,22 @@ def test_branches_each_have_their_own_node_current() -> None:
     assert [spans.above(spans[name]) for name in ("double", "left", "right")] == ["forward"] * 3
 
 
+def test_several_watchers_of_one_forward_leave_what_was_current_before() -> None:
+    watchers = [OpenTelemetry(PROVIDER), OpenTelemetry(PROVIDER), OpenTelemetry(TracerProvider())]
+    inner = Graph.somatize(node(abs))
+    seen: list[Any] = []
+
+    def outer(x: Any) -> None:
+        before = trace.get_current_span()
+        inner.forward(x, watching=watchers)
+        seen.append(trace.get_current_span() is before)
+
+    with TRACER.start_as_current_span("mine") as mine:
+        Graph.somatize(node(outer)).forward(1, watching=watchers)
+        assert trace.get_current_span() is mine
+    assert seen == [True]
+
+
 def test_no_context_leaks_between_tasks_and_threads_that_share_the_watcher() -> None:
     watcher = OpenTelemetry(PROVIDER)
     meet = threading.Barrier(4)
