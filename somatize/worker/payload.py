@@ -113,7 +113,7 @@ def pack_code(things: list[Any], mode: str, send: Sequence[str] = ()) -> list[Pi
 def unpack_code(buffers: list[memoryview], mode: str) -> list[Any]:
     """What nodes run. Raises `NotSendable` where a class or function is another one here."""
     if mode == "network":
-        things: list[Any] = pickle.loads(buffers[0], buffers=buffers[1:])  # noqa: S301
+        things: list[Any] = unpack(buffers, mode)
         return things
     things, sources = pickle.loads(buffers[0])  # noqa: S301
     for name, digest in sources.items():

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from somatize import Broker, Graph, node
+from somatize import Broker, Graph, node, tensors
+from somatize.errors import StoreWarning
 from somatize.worker import payload, segments
 
 from .conftest import spawned
@@ -72,6 +73,49 @@ def test_tensors(dtype: Any, broker: Broker) -> None:
         assert answer.dtype == dtype
         assert torch.equal(answer, value.to(dtype))
         answer.zero_()
+
+
+@pytest.fixture
+def as_if_on_cuda(monkeypatch: Any) -> str:
+    """Tensors that leave this process say that they were on a device which no machine has."""
+    dump = tensors.dump_tensor
+
+    def elsewhere(tensor: Any) -> Any:
+        (dtype, shape, _, order), data = dump(tensor)
+        return [dtype, shape, "cuda:63", order], data
+
+    monkeypatch.setattr(tensors, "dump_tensor", elsewhere)
+    return "a tensor was on cuda:63, which cannot take it here"
+
+
+def test_a_tensor_of_a_device_a_host_does_not_have_is_on_its_cpu_with_one_warning(
+    as_if_on_cuda: str, broker: Broker
+) -> None:
+    graph = Graph.somatize(node(lambda x: (str(x[0].device), str(x[1].device), float(x[0].sum()))).at("w1"))
+    with pytest.warns(StoreWarning, match=as_if_on_cuda) as told:
+        assert graph.forward([torch.ones(3), torch.ones(9000)], broker=broker) == ("cpu", "cpu", 3.0)
+    assert [str(each.message).endswith("(on host w1)") for each in told] == [True]
+
+
+def test_so_is_a_module_that_goes_along_as_code(as_if_on_cuda: str, broker: Broker) -> None:
+    layer = torch.nn.Linear(2, 1, bias=False)
+    with pytest.warns(StoreWarning, match=as_if_on_cuda), torch.no_grad():
+        answer = Graph.somatize(node(lambda x: [1.0, 2.0]) >> node(lambda x, f=layer: f(torch.tensor(x)).tolist())
+                                .at("w1")).forward(0, broker=broker)  # fmt: skip
+    assert answer == layer(torch.tensor([1.0, 2.0])).tolist()
+
+
+@pytest.mark.gpu
+def test_a_cuda_tensor_stays_on_its_device_where_there_is_one_and_comes_to_the_cpu_where_not() -> None:
+    graph = Graph.somatize(node(lambda x: (str(x.device), x * 2)).at("w1"))
+    value = torch.arange(3.0, device="cuda")
+    with Broker.embedded({"w1": spawned()}) as broker:
+        device, twice = graph.forward(value, broker=broker)
+        assert (device, twice.device, twice.tolist()) == ("cuda:0", value.device, [0, 2, 4])
+    with Broker.embedded({"w1": spawned(env={"CUDA_VISIBLE_DEVICES": ""})}) as broker:
+        with pytest.warns(StoreWarning, match="was on cuda:0, which cannot take it here"):
+            device, twice = graph.forward(value, broker=broker)
+        assert (device, twice.device.type, twice.tolist()) == ("cpu", "cpu", [0, 2, 4])
 
 
 def test_a_slice_of_a_big_tensor_sends_its_elements_only() -> None:
