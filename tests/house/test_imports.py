@@ -23,6 +23,11 @@ HEAVY = [
     "numpy",
     "msgpack",
     "click",
+    "pandas",
+    "pyarrow",
+    "opentelemetry",
+    "tensorboard",
+    "mlflow",
 ]
 
 
