@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -259,7 +258,7 @@ def test_a_store_that_may_only_be_read_is_followed(store: Store, place: Path, mo
     with Followed(copied) as reading:
         found = standing(reading)
         assert (found.count.forwards, reading.state) == (1, "died")
-        assert sorted(os.listdir(copied)) == sorted(os.listdir(place))
+        assert {one.name for one in copied.iterdir()} == {one.name for one in place.iterdir()}
 
 
 def test_a_damaged_store_is_refused(store: Store, place: Path) -> None:
