@@ -151,10 +151,11 @@ class Status:
 
     def throughput(self, stream: str) -> Throughput:
         """The meter of a stream of batches; the same one for the same name."""
+        stream = str(stream)
         found = self._throughputs.get(stream)
         if found is None:
             with self._tree.lock:
-                made = Throughput(self._tree, str(stream), self._options.window, self._options.profile_flops)
+                made = Throughput(self._tree, stream, self._options.window, self._options.profile_flops)
                 if self._speaking is not None:
                     made.tell, made.before = self._speaking.throughput, self._speaking.marks
                 found = self._throughputs.setdefault(stream, made)

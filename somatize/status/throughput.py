@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import index
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
+
+from somatize.errors import BadOption
 
 from .flops import Count, Counter
 from .tree import Tree
@@ -86,9 +89,10 @@ class Throughput:
     def step(self, batch: Any = None, *, samples: int | None = None) -> Step:
         """Count what runs in a ``with`` block as one batch, of `samples` samples or as many as `batch` seems to hold.
 
-        One that raises is not counted. Forwards inside no step are not counted either.
+        One that raises is not counted. Forwards inside no step are not counted either. Raises `BadOption` for samples
+        that are no whole number, zero or more.
         """
-        return Step(self, samples if samples is not None else sizes(batch))
+        return Step(self, _whole(samples) if samples is not None else sizes(batch))
 
     def stats(self) -> ThroughputStats:
         """How it goes; costs a pass over the window."""
@@ -230,6 +234,16 @@ def _first(batch: Any) -> Any:
     if isinstance(batch, dict):
         return next(iter(batch.values()), None)
     return batch[0] if isinstance(batch, list | tuple) and batch else None
+
+
+def _whole(samples: Any) -> int:
+    try:
+        count = index(samples)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise BadOption(f"samples={samples!r}: it is a whole number, 0 or more, or None where it is unknown")
+    return count
 
 
 def _total(numbers: list[Any]) -> float | None:

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from somatize import Graph
+from somatize.errors import BadOption
 from somatize.status import Status, TaskEvent, ThroughputStats
 from somatize.status.throughput import sizes
 
@@ -431,3 +432,19 @@ def test_threads_profiling_is_put_back() -> None:
     counted(lambda: in_a_pool(lambda: A @ A))
     assert threading.getprofile() is before
     assert not math.isnan(1.0)
+
+
+@pytest.mark.parametrize("samples", [-1, 2.5, "4", [1]])
+def test_samples_that_are_no_count_are_refused_before_the_step(samples: Any) -> None:
+    with Status() as status, pytest.raises(BadOption, match="samples="):
+        status.throughput("train").step(samples=samples)
+
+
+def test_a_stream_is_known_by_its_name(clock: Any) -> None:
+    import numpy as np
+
+    status = Status(clock=clock)
+    with status.throughput(3).step(samples=np.int64(4)):  # type: ignore[arg-type]
+        clock.pass_(1)
+    assert status.throughput("3").stats().samples == 4
+    assert [stream.stream for stream in status.throughputs] == ["3"]
