@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from somatize.theme import counted
 
 from .exported import Exported
 from .files import checked, whole
-from .said import Kind, as_texts
+from .said import Kind
 from .table import Column, Table
 from .tables import Asked, read
 
@@ -68,8 +69,10 @@ def _cells(column: Column, values: Sequence[Any]) -> list[str]:
     if column.kind in _SHOWN and not column.said:
         show = _SHOWN[column.kind]
         return ["" if value is None else show(value) for value in values]
-    texts = as_texts(values) if column.said else values
-    return ["" if text is None else _quoted(text) for text in texts]
+    if column.kind is Kind.NAME:
+        known = {name: "" if name is None else _quoted(name) for name in set(values)}
+        return [known[name] for name in values]
+    return ["" if one is None else repr(one) if isinstance(one, float) else _quoted(one) for one in values]
 
 
 def _quoted(text: str) -> str:
@@ -77,7 +80,13 @@ def _quoted(text: str) -> str:
 
 
 def _instant(us: int) -> str:
-    return (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    second, part = divmod(us, 1_000_000)
+    return f"{_second(second)}.{part:06}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(second: int) -> str:
+    return (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _names(names: Iterable[str]) -> str:
