@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -114,11 +114,16 @@ class Commands(click.Group):
                 sys.stdout.flush()
                 return answer
         except BrokenPipeError:
-            _nobody_reads()
+            _let_go_of_output()
+            ctx.exit(CLOSED)
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit):
+            try:
+                sys.stdout.flush()
+            except OSError:  # it is said already: that is what went wrong
+                _let_go_of_output()
             raise
         except Exception:
             traceback.print_exc()
@@ -126,10 +131,11 @@ class Commands(click.Group):
             ctx.exit(BUG)
 
 
-def _nobody_reads() -> NoReturn:
-    """End as a program does whose output nobody reads: at once, and without a word."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(CLOSED)
+def _let_go_of_output() -> None:
+    """Let what is not written yet go where nobody reads it: it would fail once more as the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {says}" for code, says in CODES)

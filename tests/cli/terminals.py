@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -44,8 +45,15 @@ class Terminal:
         return self.seen
 
     def types(self, keys: str) -> None:
-        """Press keys; Ctrl-C is ``\\x03``."""
+        """Press keys."""
         os.write(self._master, keys.encode())
+
+    def interrupts(self) -> None:
+        """Press Ctrl-C until it ends: one that comes as Python begins to wait for a key is only seen after it."""
+        while self._process.poll() is None:
+            self.types("\x03")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1)
 
     def ends(self) -> int:
         """Read what comes until it ended, and give its exit code."""

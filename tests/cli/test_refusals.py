@@ -92,7 +92,13 @@ def test_a_forward_that_is_not_there(recorded):
 
 @pytest.mark.parametrize("name", OF_A_STORE)
 def test_a_path_with_nothing_at_it(tmp_path, name):
-    more = {"forget": ["x", "--yes"], "rename": ["x", "y"], "prune": ["--max-bytes", "1"], "copy": [tmp_path / "to"]}
+    more = {
+        "forget": ["x", "--yes"],
+        "rename": ["x", "y"],
+        "prune": ["--max-bytes", "1"],
+        "copy": [tmp_path / "to"],
+        "export": ["-o", tmp_path / "to.csv"],
+    }
     told = stderr(name, tmp_path / "nothing", *more.get(name, []), code=3)
     assert told.startswith(f"somatize: there is nothing at {tmp_path / 'nothing'}; a store is the directory that")
     assert list(tmp_path.iterdir()) == []
