@@ -69,11 +69,14 @@ def is_over(followed: Followed) -> bool:
 def speaks_utf8(stream: TextIO, environment: Mapping[str, str]) -> bool:
     """Whether a terminal shows more than ASCII: the stream is of UTF-8 and so is the locale that was asked for.
 
-    Python writes UTF-8 also where the locale is plain C; such a terminal need not read it.
+    Python writes UTF-8 where the locale is plain C too, and then says so in LC_CTYPE: that is not counted.
     """
     encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
-    asked = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environment.get(name))), "")
-    return encoding == "utf8" and "utf8" in asked.lower().replace("-", "")
+    asked = {name: environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")}
+    if asked["LC_CTYPE"] == "C.UTF-8" and asked["LANG"] in ("", "C", "POSIX"):
+        asked["LC_CTYPE"] = ""
+    said = next((value for value in asked.values() if value), "")
+    return encoding == "utf8" and "utf8" in said.lower().replace("-", "")
 
 
 @contextmanager
