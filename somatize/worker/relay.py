@@ -21,6 +21,7 @@ WITHIN = 0.02
 """Seconds for which what is said may wait for more."""
 
 _MOST = 500
+_IDLE = 25  # looks
 
 
 class Relay:
@@ -30,6 +31,7 @@ class Relay:
         self._send = send
         self._pending: list[Any] = []
         self._armed = False
+        self._idle = 0
         self._wake = threading.Semaphore(0)
         self.lock = threading.RLock()
         self.active = False
@@ -109,16 +111,22 @@ class Relay:
             self._send(self.taken())
 
     def _flush_soon(self) -> None:
-        while True:
-            self._wake.acquire()
-            time.sleep(WITHIN)
-            with self.lock:
-                self._armed = False
-                if self.active:
-                    try:
-                        self._flush()
-                    except Exception:  # the other side is gone, and this process soon too
-                        return
+        try:
+            while True:
+                self._wake.acquire()
+                while self._armed:
+                    time.sleep(WITHIN)
+                    self._look()
+        except Exception:  # the other side is gone, and this process soon too
+            return
+
+    def _look(self) -> None:
+        """Send what is there. Who says something wakes the thread that looks only if it found nothing for a while."""
+        with self.lock:
+            self._idle = 0 if self._pending and self.active else self._idle + 1
+            self._armed = self._idle < _IDLE
+            if self.active:
+                self._flush()
 
 
 class Records(logging.Handler):
