@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from somatize import Broker, Graph, Node, Recorder, Store, node
 from somatize.errors import BrokerClosed, NoHost
 from somatize.record import facts
+from somatize.worker import shipping
 
 from .conftest import spawned
 
@@ -117,6 +120,36 @@ def test_a_module_whose_weights_are_changed_here_is_sent_again(broker: Broker) -
         assert torch.equal(graph.forward(x, broker=broker), layer(x))
         layer.weight.mul_(3)
         assert torch.equal(graph.forward(x, broker=broker), layer(x))
+
+
+def test_a_node_that_nobody_has_any_more_is_let_go_there(broker: Broker, tmp_path: Path) -> None:
+    class Goes(Node):
+        def __init__(self, path):
+            self.path = path
+
+        def forward(self, x, ctx):
+            self._there = True
+            return x
+
+        def __del__(self):
+            if getattr(self, "_there", False):
+                self.path.touch()
+
+    graph = Graph.somatize(Goes(tmp_path / "gone").at("w1"))
+    assert graph.forward(1, broker=broker) == 1
+    assert Graph.somatize(node(abs).at("w1")).forward(-1, broker=broker) == 1
+    assert not (tmp_path / "gone").exists()
+    del graph
+    gc.collect()
+    assert Graph.somatize(node(abs).at("w1")).forward(-1, broker=broker) == 1
+    assert (tmp_path / "gone").exists()
+
+
+def test_more_slices_than_a_worker_remembers(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
+    monkeypatch.setattr(shipping, "_MOST", 2)
+    graphs = [Graph.somatize(node(lambda x, n=n: x + n).at("w1")) for n in range(5)]
+    for _ in range(2):
+        assert [graph.forward(10, broker=broker) for graph in graphs] == [10, 11, 12, 13, 14]
 
 
 def test_functions_and_lambdas_and_objects_with_a_forward(broker: Broker) -> None:

@@ -115,6 +115,20 @@ def test_a_pool_shares_the_items_and_keeps_their_order(pool: Broker) -> None:
     assert len({f["id"] for f in seen if f["fact"] == "machine"}) <= 2
 
 
+def test_one_graph_is_cut_for_each_broker_as_that_has_workers(pool: Broker) -> None:
+    def who(x):
+        import os
+        import time
+
+        time.sleep(0.01)
+        return os.getpid()
+
+    graph = Graph.somatize(node(who).named("who").at("pool").mapped())
+    with Broker.embedded({"pool": spawned()}) as single:
+        assert len(set(graph.forward(range(20), broker=single))) == 1
+    assert len(set(graph.forward(range(20), broker=pool))) == 2
+
+
 @pytest.mark.parametrize("host", ["w1", "pool"])
 def test_items_that_succeeded_before_one_failed_are_kept(host: str, pool: Broker, tmp_path: Path) -> None:
     def picky(x):
