@@ -200,7 +200,7 @@ def _given(value: Any) -> Value:
     from tensorboard.plugins.hparams import metadata
 
     if value.tag != metadata.SESSION_START_INFO_TAG:
-        return Value(value.tag, other="record of hyperparameters")
+        return Value(value.tag, other="hyperparameter record")
     start = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
     given = {name: getattr(held, held.WhichOneof("kind") or "null_value") for name, held in start.hparams.items()}
     return Value(value.tag, given=given)

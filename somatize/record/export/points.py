@@ -39,7 +39,7 @@ def _said(kind: str, fact: Fact, losses: Losses) -> Iterator[tuple[str, float]]:
     for field, text in fact.items():
         if field in _STAMPS:
             if field != "fact":
-                losses.add("node or host", "which one said a number, its name does not tell")
+                losses.add("origin", "which node or host said a number, its name does not tell")
             continue
         value = number(text)
         if value is None:

@@ -94,7 +94,7 @@ class _Out:
         """Send what has ended."""
         self._unsent = 0
         if self._send() is False:
-            self.losses.add("flush", "not finished by the tracer provider; spans made before it may not be sent")
+            self.losses.add("flushing", "not finished by the tracer provider; spans made before it may not be sent")
 
     def _count(self) -> None:
         # Asked of the spans and not of their types, which are those of whichever SDK there is.

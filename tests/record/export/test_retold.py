@@ -157,6 +157,18 @@ def test_what_the_provider_does_away_with_is_counted(store: Store) -> None:
     assert (exported.wrote["spans"], exported.left_out) == (0, ("2 spans: not sampled",))
 
 
+def test_a_provider_that_does_not_finish_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Recorder(store, run="exp") as recorder:
+        for _ in range(200):
+            Graph.somatize(picky).forward(1, watching=recorder)
+    slow = TracerProvider()
+    monkeypatch.setattr(slow, "force_flush", lambda: False)
+    exported = to_opentelemetry(store, "exp", slow)
+    assert exported.left_out == (
+        "2 flushings: not finished by the tracer provider; spans made before it may not be sent",
+    )
+
+
 def test_more_than_a_batch_holds_is_sent_whole(store: Store) -> None:
     with Recorder(store, run="exp") as recorder:
         graph = Graph.somatize(says >> picky)

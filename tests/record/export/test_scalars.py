@@ -154,6 +154,7 @@ def test_a_name_that_leads_elsewhere_stays_below_the_directory(store: Store, tmp
 def test_a_run_that_went_out_and_came_back_is_the_same(said: Store, tmp_path: Path) -> None:
     to_tensorboard(said, "exp/1", tmp_path / "logs", double=True)
     exported = from_tensorboard(tmp_path / "logs", said, "old")
+    assert exported.left_out == ("1 hyperparameter record: no number and no text",)
     assert exported.wrote == {"runs": 1, "forwards": 14, "numbers": 14 + 28 + 13 + 11 - 14, "texts": 4}
     for of in ("loss", "loss.k", "took_us"):
         again = [(n, repr(value)) for n, value in curve(said, "old/exp/1", of)]
@@ -201,6 +202,33 @@ def test_what_others_wrote_becomes_a_run_whatever_its_steps(store: Store, tmp_pa
     assert [row["when"] for row in forwards(store)] == [1000.5, 1001.5, 1003.5]
     (note,) = [fact for fact in facts(store) if fact["fact"] == "text"]
     assert (note["tag"].removesuffix("/text_summary"), note["value"], note["step"]) == ("note", "hello", "50")
+
+
+def test_scalars_that_are_tensors_are_read_and_where_a_number_came_from_is_counted(
+    store: Store, tmp_path: Path
+) -> None:
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.plugins.scalar import summary_v2
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(tmp_path / "keras"))
+    for step in range(3):  # as Keras and tf.summary write them
+        summary = summary_v2.scalar_pb("epoch_loss", step / 10)
+        writer.add_event(event_pb2.Event(wall_time=10.0 + step, step=step, summary=summary))
+    writer.close()
+    from_tensorboard(tmp_path / "keras", store, names={"epoch_loss": "loss"})
+    assert curve(store, "keras") == [(n, float32(n / 10)) for n in range(3)]
+
+    @node
+    def says(x: int, ctx: Any) -> int:
+        ctx.tell({"fact": "loss", "value": x})
+        return x
+
+    with Recorder(store, run="says") as recorder:
+        for turn in range(2):
+            Graph.somatize(says).forward(turn, watching=recorder)
+    exported = to_tensorboard(store, "says", tmp_path)
+    assert "2 origins: which node or host said a number, its name does not tell" in exported.left_out
 
 
 def test_an_import_is_refused_before_anything_is_written(said: Store, tmp_path: Path) -> None:
