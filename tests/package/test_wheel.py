@@ -40,8 +40,8 @@ def sdist(tmp_path_factory) -> Path:
 
 def of_the_tree(*folders: str) -> set[str]:
     """The files there are, but for what Python and tools leave beside them."""
-    found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
-    return {path.relative_to(ROOT).as_posix() for path in found if not {"__pycache__", "build"} & {*path.parts}}
+    found = (path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
+    return {path.as_posix() for path in found if not any(part.startswith((".", "__pycache__")) for part in path.parts)}
 
 
 def test_the_wheel_holds_the_package_its_licence_and_nothing_else(wheel):
