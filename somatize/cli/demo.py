@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,7 +42,7 @@ def demo(to: Path | None, epochs: int) -> None:
         run = _free_name(store)
         _say(f"Learning to read 1,797 handwritten digits, {epochs} times each, recorded in {place} as run {run!r}.")
         if sys.stdout.isatty():
-            _say(f"In another terminal: somatize watch {place}")
+            _say(f"In another terminal: somatize watch {quote(str(place))}")
         _say("")
         right, of = _learn(store, run, epochs)
         _tell(store, run, right / of, of)
@@ -119,14 +120,15 @@ def _tell(store: Store, run: str, right: float, of: int) -> None:
 
 
 def _name_next(place: Path, run: str) -> None:
+    there = quote(str(place))
     _say("\nWhat to look at next:\n")
     for command, says in (
-        (f"runs {place}", "what there is"),
-        (f"forwards {place} {run}", "how each forward ended, the broken one last"),
-        (f"curve {place} {run}", "the loss, drawn"),
-        (f"facts {place} {run}", "all that was told of the one that broke"),
-        (f"watch {place} {run}", "the same while it runs"),
-        (f"page {place} {run} -o page.html", "the run as a page for a browser"),
+        (f"runs {there}", "what there is"),
+        (f"forwards {there} {run}", "how each forward ended, the broken one last"),
+        (f"curve {there} {run}", "the loss, drawn"),
+        (f"facts {there} {run}", "all that was told of the one that broke"),
+        (f"watch {there} {run}", "the same while it runs"),
+        (f"page {there} {run} -o page.html", "the run as a page for a browser"),
     ):
         _say(f"  somatize {command}\n      {says}")
 

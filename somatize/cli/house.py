@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -91,7 +92,7 @@ def forget(path: Path, runs: tuple[str, ...], yes: bool, answer: Answer) -> None
         store.forget(names)
     if not answer.is_table:
         _table_of(rows, answer)
-    answer.say(f"forgot {what}; it is used again, and somatize compact {path} gives it back to the disk")
+    answer.say(f"forgot {what}; it is used again, and somatize compact {quote(str(path))} gives it back to the disk")
 
 
 def _refuse_recorded(store: Store, names: list[str]) -> None:

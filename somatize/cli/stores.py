@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from somatize.errors import NoStore, StoreReadOnly, UnknownRun, WhichRun
@@ -134,4 +135,4 @@ def _alike(run: str, known: list[str]) -> str:
 
 
 def _list_them(path: Path, known: list[str]) -> str:
-    return f" (somatize runs {path})" if known else ""
+    return f" (somatize runs {quote(str(path))})" if known else ""
