@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, made of facts: one per forward, in it one per slice and per node. Its only import.
+"""Spans made of facts: one per forward, in it one per slice and per node. The only place that imports opentelemetry.
 
 Names are the field's own where it has one (``error.type``, ``exception.*``, ``host.name``, ``code.function.name``,
 ``thread.*``), else begin with ``somatize.``. What service this is, is said by the tracer provider's resource.
