@@ -66,8 +66,8 @@ def _init(address: str | None) -> None:
 
 
 def _start() -> None:
-    """Start a Ray here. It gives its own processes 15 s, which on a busy machine are too few the first time."""
-    for tries_left in (1, 0):
+    """Start a Ray here. It gives its own processes 15 s, fixed, which on a busy machine are too few the first times."""
+    for tries_left in (2, 1, 0):
         try:
             ray.init(include_dashboard=False, logging_level="warning")
             return

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,14 @@ def dies(x):
     if x == "die":
         os._exit(1)
     return "alive"
+
+
+def sleeps(x):
+    if isinstance(x, list):
+        Path(x[0], "began").touch()
+        time.sleep(4)
+        Path(x[0], "went on").touch()
+    return x
 
 
 def fails(x):
@@ -99,9 +110,36 @@ def everything(broker: Broker) -> dict[str, Any]:
     return said
 
 
+def interrupted(broker: Broker) -> dict[str, Any]:
+    """A Ctrl-C in the middle of a node at an actor, and what comes after."""
+    graph = Graph.somatize(node(sleeps).named("sleeps").at("w1"))
+    seen: list[dict[str, str]] = []
+    said: dict[str, Any] = {"before": graph.forward("before", broker=broker)}
+    with tempfile.TemporaryDirectory() as folder:
+        began = Path(folder, "began")
+        pressed: list[float] = []
+
+        def press() -> None:
+            while not began.exists():
+                time.sleep(0.01)
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press).start()
+        try:
+            graph.forward([folder], broker=broker, watching=seen.append)
+        except KeyboardInterrupt:
+            said["within"] = time.monotonic() - pressed[0]
+        said["told"] = [fact["fact"] for fact in seen if fact["fact"] != "machine"]
+        said["after"] = graph.forward("after", broker=broker)
+        time.sleep(max(0.0, pressed[0] + 5 - time.monotonic()))
+        said["went_on"] = Path(folder, "went on").exists()
+    return said
+
+
 def main() -> None:
     with Broker.ray({"w1": {"num_cpus": 0.5}, "pool": {"actors": 2, "num_cpus": 0.25}}) as broker:
-        said = everything(broker)
+        said = everything(broker) | {"interrupted": interrupted(broker)}
         with Broker.ray({"big": {"num_cpus": 1000}}, start_timeout=2) as big:
             try:
                 Graph.somatize(node(abs).at("big")).forward(-1, broker=big)

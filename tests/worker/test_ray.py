@@ -60,6 +60,12 @@ def test_an_actor_that_dies_is_reported_and_started_again(said: dict[str, Any]) 
     assert said["again"] == "alive"
 
 
+def test_an_interrupt_reaches_the_user_at_once_and_nothing_goes_on_there(said: dict[str, Any]) -> None:
+    interrupted = said["interrupted"]
+    assert interrupted.pop("within") < 1
+    assert interrupted == {"before": "before", "told": ["failed", "broke"], "after": "after", "went_on": False}
+
+
 def test_large_values_and_edits(said: dict[str, Any]) -> None:
     assert said["sum"] == 1_000_000.0
     assert said["edited"] == [2, 3]
