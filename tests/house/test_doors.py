@@ -55,3 +55,8 @@ def test_nothing_in_a_store_is_ever_unpickled():
     for folder in ("storage", "codecs", "record"):
         for path in sorted((PACKAGE / folder).rglob("*.py")):
             assert not imported(path) & {"pickle", "cloudpickle", "marshal", "shelve", "dill"}, path
+
+
+def test_the_command_line_is_spoken_of_in_the_command_alone():
+    speakers = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py") if "click" in imported(path)}
+    assert speakers == {"cli"}
