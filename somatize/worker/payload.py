@@ -270,7 +270,10 @@ def _pickler() -> Any:
             def reducer_override(self, thing: Any) -> Any:
                 cls = type(thing)
                 if cls is types.CodeType:  # cloudpickle leaves out of which file it is, which a traceback shows
-                    return marshal.loads, (marshal.dumps(thing, _PLAIN_MARSHAL),)
+                    try:
+                        return marshal.loads, (marshal.dumps(thing, _PLAIN_MARSHAL),)
+                    except ValueError:  # some constant of a later Python
+                        return super().reducer_override(thing)
                 if cls.__module__ == "torch" and tensors.is_plain(cls) and (thing.is_leaf or not thing.requires_grad):
                     try:
                         plain, data = tensors.dump_tensor(thing)
