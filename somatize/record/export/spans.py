@@ -137,6 +137,7 @@ class ForwardSpans:
             self._trip(fact)
         elif kind in ("finished", "broke"):
             self.last = fact
+            self.told_until(self.began + 1000 * micro(fact, "took_us"))
         elif kind == "items":
             self._items[fact["node"]] = fact
         elif kind in ("recalled", "kept") or node is None:

@@ -122,7 +122,7 @@ def test_what_was_said_after_a_forward_is_at_its_end_and_a_stretch_can_be_asked_
         [("loss", {"somatize.loss.value": value})] for value in (2.5, 3.5, 4.5)
     ]
     for span in roots:
-        assert span.start_time < span.events[0].timestamp <= span.end_time
+        assert span.start_time < span.events[0].timestamp == span.end_time
 
 
 def test_a_lost_forward_is_an_error_and_one_that_goes_on_is_left_out(
