@@ -40,7 +40,8 @@ def demo(to: Path | None, epochs: int) -> None:
     place = to if to is not None else Path(tempfile.mkdtemp(prefix="somatize-")) / "runs"
     with Store(place) as store:
         run = _free_name(store)
-        _say(f"Learning to read 1,797 handwritten digits, {epochs} times each, recorded in {place} as run {run!r}.")
+        _say(f"Learning to read handwritten digits: 1,437 of them, {epochs} times over.")
+        _say(f"Recorded in {place} as run {run!r}.")
         if sys.stdout.isatty():
             _say(f"In another terminal: somatize watch {quote(str(place))}")
         _say("")
@@ -107,7 +108,7 @@ def _tell(store: Store, run: str, right: float, of: int) -> None:
     _say(f"{row['forwards']:,} forwards in {words.took(row['took_us'])}.")
     _say(f"The loss fell from {points[0][1]:.2f} to {points[-1][1]:.2f}.")
     _say(f"Of {of} digits it had never seen, it reads {right:.0%}.")
-    _say(f"The last forward was given an image that is not there, and broke: {broke}")
+    _say(f"The last forward was given an image that is not there, and broke:\n  {broke}")
     _say("\nWhere the time went:\n")
     columns = [
         Column("node", lambda node: node["node"], 0, right=False),
@@ -127,7 +128,7 @@ def _name_next(place: Path, run: str) -> None:
         (f"forwards {there} {run}", "how each forward ended, the broken one last"),
         (f"curve {there} {run}", "the loss, drawn"),
         (f"facts {there} {run}", "all that was told of the one that broke"),
-        (f"watch {there} {run}", "the same while it runs"),
+        (f"watch {there} {run}", f"a run while it goes on; begin one: somatize demo --to {there} --epochs 500"),
         (f"page {there} {run} -o page.html", "the run as a page for a browser"),
     ):
         _say(f"  somatize {command}\n      {says}")

@@ -88,5 +88,5 @@ def test_it_needs_no_library_but_the_core_ones(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     (place,) = tmp_path.glob("somatize-*/runs")
-    assert f"recorded in {place} as run 'digits'." in done.stdout
+    assert f"Recorded in {place} as run 'digits'." in done.stdout
     assert [row["forwards"] for row in record.runs(place)] == [25]
