@@ -227,7 +227,7 @@ def receiver() -> Iterator[Receiver]:
 def test_a_receiver_of_otlp_gets_them_live_and_again_from_the_store(store: Store, receiver: Receiver) -> None:
     provider = TracerProvider(resource=Resource.create({"service.name": "digits"}))
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{receiver.server_port}/v1/traces")
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))  # only when it is flushed
     with Recorder(store, run="exp") as recorder:
         Graph.somatize(says >> picky).forward(6, watching=[recorder, OpenTelemetry(provider)])
     provider.force_flush()
