@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from somatize.facts import KINDS, Fact
 from somatize.record.asked import first_of
@@ -21,7 +21,6 @@ from somatize.storage.packing import unpack
 from .said import Kind, Survey
 from .table import BATCH, Row, Table, Wanted, columns_of
 
-T = TypeVar("T")
 _first = itemgetter(0)
 
 
@@ -128,6 +127,15 @@ _COUNTS = ("began_us", "took_us", "bytes", "items", "ran", "recalled", "failed")
 _UNITS = {"began_us": "us", "took_us": "us", "bytes": "bytes"}
 
 
+Shape: TypeAlias = tuple[str, tuple[str, ...]]
+"""The kind and the keys of a fact."""
+
+
+def shape_of(fact: Fact) -> Shape:
+    """The shape of a fact."""
+    return fact.get("fact", ""), tuple(fact)
+
+
 class _Shapes:
     """Where the values of a fact stand in a row, by its kind and its keys."""
 
@@ -141,14 +149,17 @@ class _Shapes:
             Wanted("why", Kind.TEXT),
         ]
         self._places = {one.name: place for place, one in enumerate(self.wanted)}
-        self._known: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+        self._known: dict[Shape, list[int]] = {}
 
     def places(self, fact: Fact) -> list[int]:
         """The places of a fact's values, in the order of its keys."""
-        shape = (fact.get("fact", ""), tuple(fact))
+        return self.places_of(shape_of(fact))
+
+    def places_of(self, shape: Shape) -> list[int]:
+        """The places of the values of a fact of this shape."""
         known = self._known.get(shape)
         if known is None:
-            known = self._known[shape] = [self._place(shape[0], name) for name in fact]
+            known = self._known[shape] = [self._place(shape[0], name) for name in shape[1]]
         return known
 
     def _place(self, kind: str, name: str) -> int:
@@ -193,28 +204,28 @@ def facts_table(lines: RunLines, last: int | None, since: int | None) -> Table:
 
 
 def _survey(shapes: _Shapes, forwards: Iterable[tuple[int | None, list[Fact]]]) -> dict[int, Survey]:
+    """What the said columns hold; looked at by the values of many facts of one shape."""
     surveys: dict[int, Survey] = {}
-    waiting: dict[int, list[str]] = {}
-
-    def settle() -> None:
-        for place, texts in waiting.items():
-            if place not in surveys:
-                surveys[place] = Survey(shapes.wanted[place].kind)
-            surveys[place].add(texts)
-        waiting.clear()
-
+    waiting: dict[Shape, list[Iterable[str]]] = {}
     facts = 0
     for _, told in forwards:
         for fact in told:
-            for place, text in zip(shapes.places(fact), fact.values(), strict=True):
-                if shapes.wanted[place].said:
-                    waiting.setdefault(place, []).append(text)
+            waiting.setdefault(shape_of(fact), []).append(fact.values())
         facts += len(told)
         if facts >= BATCH:
-            settle()
+            _settle(shapes, waiting, surveys)
             facts = 0
-    settle()
+    _settle(shapes, waiting, surveys)
     return surveys
+
+
+def _settle(shapes: _Shapes, waiting: dict[Shape, list[Iterable[str]]], surveys: dict[int, Survey]) -> None:
+    for shape, values in waiting.items():
+        for place, texts in zip(shapes.places_of(shape), zip(*values, strict=True), strict=True):
+            wanted = shapes.wanted[place]
+            if wanted.said:
+                surveys.setdefault(place, Survey(wanted.kind)).add(texts)
+    waiting.clear()
 
 
 def _told(lines: RunLines, first: int, *, own: bool) -> Iterator[tuple[int | None, list[Fact]]]:
