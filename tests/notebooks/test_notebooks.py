@@ -27,11 +27,12 @@ def test_the_two_that_begin_are_there() -> None:
     assert ALL[:2] == ["01-declaring-a-graph.ipynb", "02-watching-a-run.ipynb"]
 
 
-ON_RAY = "04-a-node-elsewhere.ipynb"  # run by name, as the tests of Ray are
+BY_NAME = ("04-a-node-elsewhere.ipynb", "05-training-watched.ipynb")
+"""Run by `make slow`: one starts a Ray, the other loads torch and draws as much as the second notebook does."""
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == ON_RAY)) for name in ALL])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in BY_NAME)) for name in ALL])
 def test_it_runs_and_says_what_it_holds(execute: ModuleType, name: str) -> None:
     kept = nbformat.read(NOTEBOOKS / name, as_version=4)
     assert execute.without_times(execute.executed(NOTEBOOKS / name)) == execute.without_times(kept)
