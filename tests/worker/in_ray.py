@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import numpy as np
 
 from somatize import Broker, Graph, Node, node
 from somatize.errors import NoHost, WorkerDied
+from somatize.status import Status, TaskEvent
 
 
 class Says(Node):
@@ -54,6 +56,14 @@ def sleeps(x):
 
 def fails(x):
     raise ValueError(f"no {x}")
+
+
+def opens(x, ctx):
+    with ctx.status.task("outer", total=2) as outer:
+        outer.advance()
+        logging.getLogger("somatize.test").warning("in outer")
+    ctx.status.task("left")
+    return x
 
 
 def kind(fact: dict[str, str]) -> str:
@@ -106,8 +116,26 @@ def everything(broker: Broker) -> dict[str, Any]:
     said["edited"] = [edited.forward(1, broker=broker)]
     adds.n = 2
     said["edited"].append(edited.forward(1, broker=broker))
+    said["shown"] = shown(broker)
     said["listening"] = listening()
     return said
+
+
+def shown(broker: Broker) -> list[Any]:
+    """What a status here is sent of a node there, but for updates."""
+    seen: list[Any] = []
+
+    def follow(event: Any) -> None:
+        if isinstance(event, TaskEvent):
+            task = event.task
+            seen.append([event.kind.value, task.name, task.parent.name if task.parent else None, task.host])
+        else:
+            seen.append(["log", event.entry.message, event.entry.task.name, event.entry.host])
+
+    with Status() as status:
+        status.subscribe(follow, updates=False)
+        Graph.somatize(node(opens).named("far").at("w1")).forward(1, broker=broker, watching=status)
+    return seen
 
 
 def interrupted(broker: Broker) -> dict[str, Any]:

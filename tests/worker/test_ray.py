@@ -51,6 +51,20 @@ def test_a_pool_shares_the_items_of_a_mapped_node(said: dict[str, Any]) -> None:
     assert said["ids"] == 2
 
 
+def test_tasks_and_logs_come_back_under_their_node(said: dict[str, Any]) -> None:
+    assert said["shown"] == [
+        ["started", "forward", None, None],
+        ["started", "far", "forward", "w1"],
+        ["started", "outer", "far", "w1"],
+        ["log", "in outer", "outer", "w1"],
+        ["finished", "outer", "far", "w1"],
+        ["started", "left", "far", "w1"],
+        ["finished", "left", "far", "w1"],
+        ["finished", "far", "forward", "w1"],
+        ["finished", "forward", None, None],
+    ]
+
+
 def test_a_nodes_exception_and_what_cannot_be_rebuilt(said: dict[str, Any]) -> None:
     assert said["raised"] == ["ValueError", "no 3"]
 
