@@ -128,7 +128,7 @@ def _name_next(place: Path, run: str) -> None:
         (f"forwards {there} {run}", "how each forward ended, the broken one last"),
         (f"curve {there} {run}", "the loss, drawn"),
         (f"facts {there} {run}", "all that was told of the one that broke"),
-        (f"watch {there} {run}", f"a run while it goes on; begin one: somatize demo --to {there} --epochs 500"),
+        (f"watch {there}", f"a run while it goes on; begin one: somatize demo --to {there} --epochs 500"),
         (f"page {there} {run} -o page.html", "the run as a page for a browser"),
     ):
         _say(f"  somatize {command}\n      {says}")
