@@ -181,7 +181,8 @@ def said(fact: Mapping[Any, Any], **stamped: str) -> Fact:
         else:
             place = f" of node {stamped['node']!r}" if "node" in stamped else ""
             _warn(f"the {kind!r} fact{place} has the key {key!r}, which is not text; it was left out")
-    made.update(stamped)
+    if stamped:
+        made.update(stamped)
     return made
 
 

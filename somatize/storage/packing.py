@@ -19,6 +19,8 @@ COUNTED = frozenset({"ran", "recalled", "failed"})
 WHOLE_UP_TO = 256 << 10
 """Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
 _LOOK_CLOSER = 512 << 10
+_COUNTS: tuple[int, list[tuple[int, str]]] = (1, [])
+"""Stands for a kind that counts, and of which no field is summarised."""
 
 
 def field_path(name: str) -> str:
@@ -36,8 +38,11 @@ class Packer:
         for index, path in enumerate(fields):
             kind, _, field = path.rpartition(".")
             self._wanted.setdefault(kind, []).append((index, field))
-        parts = {kind: (int(kind in COUNTED), self._wanted.get(kind, [])) for kind in {*COUNTED, *self._wanted}}
-        self._part_of: Callable[[Any], tuple[int, list[tuple[int, str]]] | None] = parts.get
+        parts = {kind: (int(kind in COUNTED), wanted) for kind, wanted in self._wanted.items()}
+        self._part_of: Callable[[Any], tuple[int, list[tuple[int, str]]] | None] = {
+            **dict.fromkeys(COUNTED, _COUNTS),
+            **parts,
+        }.get
 
     def pack(self, facts: list[Fact]) -> tuple[bytes, int, Texts]:
         """The packed facts, how many nodes had their turn in them, and the text said last of each summarised field."""
@@ -46,6 +51,9 @@ class Packer:
         part_of = self._part_of
         for fact in facts:
             part = part_of(fact.get("fact"))
+            if part is _COUNTS:
+                nodes += 1
+                continue
             if part is None:
                 continue
             counts, fields = part

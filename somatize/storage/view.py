@@ -109,10 +109,13 @@ class View:
         for key, sealed in self.reading.items(b"r"):
             if key[:1] != b"r":
                 return
+            run = schema.run_of(key)
             try:
-                yield schema.run_of(key), schema.unpack_run(key, sealed)
+                info = schema.unpack_run(key, sealed)
             except BadValue:
-                warn(f"the totals of run number {schema.run_of(key)} in {self.opened.path} are damaged; it was skipped")
+                warn(f"the totals of run number {run} in {self.opened.path} are damaged; it was skipped")
+            else:
+                yield run, info
 
     def run(self, run: int) -> RunInfo:
         """A run's totals; raises `DamagedStore`."""
