@@ -6,8 +6,9 @@ those going on, are looked at again each time; all before them is settled.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ HELD = 64
 """Forwards that are looked at again: of these, something may still be said."""
 _MOST_ROWS, _MOST_BYTES = 5000, 8 << 20
 """Of how much the facts are looked at, at once: of the rest, only columns."""
-_MOST_UNPACKED = 256 << 10
+_MOST_UNPACKED = 64 << 10
 """Packed facts that are unpacked for where the time goes, at once: the newest. What is rare is always unpacked."""
 _LAST_SAID = 64
 """Parts of a run's own record that are looked at for log records when it is met first."""
@@ -74,11 +75,13 @@ class Cursor:
 
 @dataclass
 class Grown:
-    """What is new: `columns` of the forwards before those of which there are rows and facts."""
+    """What is new. `columns` and `said` have the numbers of summarised curves; those of others are among the facts."""
 
     cursor: Cursor
     rows: list[Row] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)
+    said: list[tuple[int, int, str]] = field(default_factory=list)
+    """Of a curve by its place, a forward and the text that was said in it."""
     broken: list[Row] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     going_on: list[Line] = field(default_factory=list)
@@ -111,8 +114,14 @@ class _Look:
         self.blocks = list(lines.blocks(cursor.settled))
         self.highest = lines.highest()
         self.start = self._start()
-        kinds = {*_RARE, *(field_path(name).rpartition(".")[0] for name in of)}
-        self.marks = [bytes([0xA0 | len(kind)]) + kind.encode() for kind in kinds if len(kind) < 32]
+        self.paths = [field_path(name) for name in of]
+        kinds = {*_RARE, *(path.rpartition(".")[0] for path in self.paths[1:] if not self._is_summarised(path))}
+        marks = (bytes([0xA0 | len(kind)]) + kind.encode() for kind in kinds if len(kind) < 32)
+        self.is_wanted = re.compile(b"|".join(map(re.escape, marks))).search
+
+    def _is_summarised(self, path: str) -> bool:
+        lines = self.lines
+        return all(path in block.chunk for block in self.blocks) and all(lines.has_column(n, path) for n in lines.lines)
 
     def _start(self) -> int:
         """The first forward of which the facts are read."""
@@ -138,6 +147,9 @@ class _Look:
                 made.rows.append(Row(line.forward, line.state, line.took_us, line.when / 1e6))
             if line.state == schema.OPEN:
                 made.going_on.append(line)
+            self._take_line(made, line.forward, line.took_us, line.texts)
+        for forward, texts in self.lines.late.items():
+            self._take_line(made, forward, -1, texts)
         made.rows.sort()
         self._take_facts(made)
         self._take_own(made)
@@ -150,16 +162,16 @@ class _Look:
         split = max(begin, bisect_left(forwards, self.start))
         for at in range(split, len(forwards)):
             made.rows.append(Row(forwards[at], states[at], took[at], whens[at] / 1e6))
-        if begin == split:
-            return
         some = [at for at in range(begin, split) if states[at] == schema.BROKE][-_LAST_BROKEN:]
         made.broken += [Row(forwards[at], states[at], took[at], whens[at] / 1e6) for at in some]
         del made.broken[:-_LAST_BROKEN]
-        made.columns += [
-            Column(place, *found)
-            for place, name in enumerate(self.of)
-            if (found := _numbers(block, name, begin, split))
-        ]
+        found = [_numbers(block, name, begin) for name in self.of] if begin < len(forwards) else []
+        made.columns += [Column(place, *numbers) for place, numbers in enumerate(found) if numbers is not None]
+
+    def _take_line(self, made: Grown, forward: int, took_us: int, texts: Mapping[str, str]) -> None:
+        if took_us >= 0:
+            made.said.append((0, forward, str(took_us)))
+        made.said += [(place, forward, texts[path]) for place, path in enumerate(self.paths) if path in texts]
 
     # -- facts
 
@@ -176,7 +188,7 @@ class _Look:
         room = _MOST_UNPACKED
         for forward, body in reversed(found):
             room -= len(body)
-            if room > 0 or any(mark in body for mark in self.marks):
+            if room > 0 or self.is_wanted(body):
                 made.told.append(Told(forward, when.get(forward, 0.0), self._unpacked(forward, body)))
         made.told.reverse()
 
@@ -236,11 +248,11 @@ def _size(block: Stored) -> int:
         return 0
 
 
-def _numbers(block: Stored, name: str, begin: int, end: int) -> tuple[Sequence[int], Sequence[float]] | None:
-    """The numbers of some rows of a block, from a column; None where there is none."""
-    forwards = block.forwards[begin:end]
+def _numbers(block: Stored, name: str, begin: int) -> tuple[Sequence[int], Sequence[float]] | None:
+    """The numbers of the rows of a block from one on, out of a column; None where there is none."""
+    forwards = block.forwards[begin:]
     if name in ("took_us", "nodes"):
-        values = block.chunk.integers(name)[begin:end]
+        values = block.chunk.integers(name)[begin:]
         if min(values) >= 0:
             return forwards, [float(value) for value in values]
         pairs = [(forward, float(value)) for forward, value in zip(forwards, values, strict=True) if value >= 0]
@@ -250,7 +262,6 @@ def _numbers(block: Stored, name: str, begin: int, end: int) -> tuple[Sequence[i
         return None
     mask, numbers = block.chunk.numbers(path)
     if mask is None:
-        return forwards, numbers[begin:end]
-    skipped = sum(mask[:begin])
-    some = [forward for forward, there in zip(forwards, mask[begin:end], strict=True) if there]
-    return some, numbers[skipped : skipped + len(some)]
+        return forwards, numbers[begin:]
+    some = [forward for forward, there in zip(forwards, mask[begin:], strict=True) if there]
+    return some, numbers[sum(mask[:begin]) :]

@@ -132,8 +132,9 @@ class Standing:
         self.count = count
         for place, forwards, values in grown.columns:
             self._column(self.curves[place], forwards, values)
-        for row in grown.rows:
-            self._row(row)
+        for place, forward, text in grown.said:
+            self.curves[place].put(forward, text)
+        self._rows([row for row in grown.rows if row.took_us >= 0])
         self._sample()
         for row in grown.broken:
             self.broken.append(Broken(row.forward, row.when, ""))
@@ -145,17 +146,16 @@ class Standing:
     def _column(self, curve: Curve, forwards: Sequence[int], values: Sequence[float]) -> None:
         if len(values):
             curve.buckets.extend(forwards, values)
-            curve.last = forwards[-1], repr(values[-1])
+            if curve.last is None or forwards[-1] >= curve.last[0]:
+                curve.last = forwards[-1], repr(values[-1])
 
-    def _row(self, row: Row) -> None:
-        if row.took_us < 0:
-            return
-        self.took.put(row.forward, str(row.took_us))
-        self._whens[row.forward] = row.when
-        if len(self._whens) > _REMEMBERED:
+    def _rows(self, rows: Sequence[Row]) -> None:
+        for row in rows[-_REMEMBERED:]:
+            self._whens[row.forward] = row.when
+        while len(self._whens) > _REMEMBERED:
             del self._whens[next(iter(self._whens))]
-        if self.last is None or row.forward >= self.last.forward:
-            self.last = row
+        if rows and (self.last is None or rows[-1].forward >= self.last.forward):
+            self.last = rows[-1]
 
     def _sample(self) -> None:
         now = self.clock()

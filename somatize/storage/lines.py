@@ -198,9 +198,9 @@ class RunLines:
         """`facts`, with the facts still packed: what only looks for a few of them need not unpack all."""
         for block in self.blocks(since):
             yield from self._block_packed(block, since)
-        for forward in sorted(self.lines):
-            if forward >= since:
-                yield forward, self.bodies(forward) or []
+        rest = sorted(forward for forward in self.lines if forward >= since)
+        apart = self.parts(rest[0], rest[-1]) if rest else {}
+        yield from ((forward, apart.get(forward, []) + self._bodies.get(forward, [])) for forward in rest)
 
     def block_facts(self, block: Stored) -> Iterator[tuple[int, list[Fact]]]:
         """The forwards of one block with their facts; damaged ones are named and skipped."""
