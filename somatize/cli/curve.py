@@ -58,7 +58,7 @@ def curve(
 ) -> None:
     """A number that was said, over the forwards of a run: drawn on a terminal, else a row per point.
 
-    Price: a scan of columns where the number was summarised (a second or two for a million points), else a fetch of
+    Price: a scan of columns where the number was summarised (a few seconds for a million points), else a fetch of
     every record; which it was is said below the plot.
     """
     from somatize import record

@@ -111,7 +111,7 @@ def _says(row: Row) -> str:
 def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: Answer) -> None:
     """Where the time of a run went, by node, the one that took longest first.
 
-    Price: every fact of the run is read, some 5 s for a million; --last bounds it.
+    Price: every fact of the run is read, some ten seconds for a million forwards; --last bounds it.
     """
     from somatize import record
 

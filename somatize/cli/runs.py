@@ -105,7 +105,7 @@ def forwards(
 
     On a terminal the last ones that fit it, and of those that broke or never ended also why, or where.
 
-    Price: a scan of columns, some 2 s for a million forwards; less with --last or --since.
+    Price: a scan of columns, a few seconds for a million forwards; less with --last or --since.
     """
     from somatize import record
 

@@ -53,7 +53,6 @@ def test_bash_completes_what_is_typed(recorded, tmp_path):
     lines = [
         "somatize forw",
         f"somatize forwards {recorded} st",
-        f"somatize forget {recorded} steady s",
         f"somatize curve {recorded} sweep/l",
         f"somatize nodes {recorded} \\[b",
         f"somatize runs {str(recorded)[:-2]}",
@@ -62,7 +61,6 @@ def test_bash_completes_what_is_typed(recorded, tmp_path):
     assert [found[line] for line in lines] == [
         "forwards",
         "steady",
-        "sweep/lr=0.1\\,wd=1e-4",
         "sweep/lr=0.1\\,wd=1e-4",
         "\\[bold\\]markup\\[/bold\\]",
         "",
