@@ -116,7 +116,8 @@ class Status:
 
         `total` is how much there is to do, None where that is unknown. Costs a few microseconds.
         """
-        self._put_back_handlers()
+        if self._listening is not None:
+            self._listening.put_back()
         return self._tree.open(name, total)
 
     def track(self, items: Iterable[T], name: str = "items", total: float | None = None) -> Track[T]:
