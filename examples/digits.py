@@ -11,7 +11,7 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from somatize import Graph, Node, Recorder, Store, node
-from somatize.record import curve, curve_costs, facts, forwards, nodes, progress, runs, spent
+from somatize.record import curve, curve_costs, facts, forwards, nodes, page, runs
 
 STEPS, BATCH = 300, 128
 IMAGES, LABELS = load_digits(return_X_y=True)
@@ -69,11 +69,8 @@ show("forwards(store, run, last=3)", forwards(store, run, last=3))
 show("nodes(store, run)", nodes(store, run))
 show(f"curve(store, run)[::50], for one {curve_costs(store, run)}", [{"forward": n, "loss": x} for n, x in loss[::50]])
 
-page = store.path.with_suffix(".html")
-drawn = progress(store, run, of=["loss", "accuracy"]).to_html(full_html=False)
-drawn += spent(store, run).to_html(full_html=False, include_plotlyjs=False)
-page.write_text(f"<meta charset=utf-8><meta name=color-scheme content='light dark'>{drawn}", encoding="utf-8")
-print(f"{STEPS} forwards in {store.path}: the loss fell from {loss[0][1]:.2f} to {loss[-1][1]:.2f}; look at {page}")
+made = page(store, run, store.path.with_suffix(".html"), of=["loss", "accuracy"])
+print(f"{STEPS} forwards in {store.path}: the loss fell from {loss[0][1]:.2f} to {loss[-1][1]:.2f}; look at {made}")
 assert loss[-1][1] < loss[0][1] / 2, "the loss fell"
 for back, told in enumerate(reversed(watched), start=1):
     assert facts(store, run, -back)[: len(told)] == told, "what was recorded is what was watched"

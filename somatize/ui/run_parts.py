@@ -58,7 +58,7 @@ class Parts:
         line.append(f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}")
         for number, word in ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost")):
             if number:
-                line.append(f", {number:,} {word}", style="red")
+                line.append(", ").append(f"{number:,} {word}", style="red")
         speed = pace(self.followed, standing, self.now)
         if speed is not None:
             line.append(f", {rate(speed)}")
@@ -218,7 +218,7 @@ class Parts:
         full = round(min(1.0, max(0.0, share)) * _BAR)
         if self._plain:
             return Text("#" * full + "." * (_BAR - full))
-        return Text("━" * full, style="bar.complete").append("┄" * (_BAR - full), style="bar.back")
+        return Text("━" * full, style="cyan").append("┄" * (_BAR - full), style="bright_black")
 
     def _title(self, words: str) -> Text:
         return self._line(words, style="dim")
