@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import ExportError, UnknownRun, WhichRun
+from somatize.errors import ExportError, ExtraMissing, RecordWarning, UnknownRun, WhichRun
 from somatize.record import about, facts, forwards, logs, nodes, runs, tasks, throughput
-from somatize.record.export import Exported, to_arrow, to_csv, to_pandas, to_parquet
+from somatize.record.export import Exported, streamed, to_arrow, to_csv, to_pandas, to_parquet
 
 G = Graph.somatize(node(abs))
 
@@ -234,7 +236,7 @@ FACTS = st.tuples(st.sampled_from(["loss", "acc", "a.b"]), st.dictionaries(NAMES
 Told = list[list[tuple[str, dict[str, Any]]]]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(told=st.lists(st.lists(FACTS, max_size=3), max_size=6))
 def test_whatever_was_said_comes_back(told: Told, store: Store, tmp_path: Path) -> None:
     run = f"run {len(runs(store))}"
@@ -287,3 +289,62 @@ def test_what_is_refused_leaves_what_was_there(odd: Store, tmp_path: Path) -> No
         to_csv(odd, None, place)
     assert place.read_text() == "mine"
     assert [one.name for one in tmp_path.iterdir() if one.suffix in (".csv", ".part")] == ["t.csv"]
+
+
+def test_writers_at_once_are_in_the_order_of_the_reader(store: Store, tmp_path: Path) -> None:
+    with Recorder(store, run="r", summarising=["loss"]) as one, Recorder(store, run="r", summarising=["acc"]) as other:
+        for turn in range(60):
+            G.forward(1, watching=other if turn % 7 == 3 else one)
+            one({"fact": "loss", "value": turn})
+            if turn == 30:
+                assert_comes_back(store, "r", tmp_path)
+    rows, want = forwards(store, "r"), facts(store, "r", since=0)
+    assert [row["forward"] for row in rows] == list(range(60))
+    for typed in every_way(store, "r", "forwards", tmp_path):
+        assert_forwards(typed, rows)
+    for typed in every_way(store, "r", "facts", tmp_path, since=0):
+        assert_facts(typed, want)
+    for typed in every_way(store, "r", "forwards", tmp_path, since=25):
+        assert_forwards(typed, rows[25:])
+
+
+@pytest.mark.parametrize("blocks", [[], [[(0,), (1,)]], [[(1,), (4,)], [(2,), (3,)], [(9,)]], [[(0,), (5,)], [(1,)]]])
+@pytest.mark.parametrize("seen", [-1, 0, 2, 7, 12])
+def test_a_number_never_written_is_lost_up_to_what_was_seen_and_ends_the_answer_above(
+    blocks: list[list[tuple[int]]], seen: int
+) -> None:
+    numbers = {number for block in blocks for (number,) in block}
+    padded = [[(number, "ok", 1, 1, 0) for (number,) in block] for block in blocks]
+    rows = list(chain.from_iterable(streamed._whole(streamed._ordered([(6, "ok", 1, 1, 0)], padded), 0, seen)))
+    end = next(n for n in range(99) if n > seen and n not in numbers | {6})
+    assert [row[0] for row in rows] == list(range(end))
+    assert [row[0] for row in rows if row[1] == "lost"] == [n for n in range(end) if n not in numbers | {6}]
+    assert {len(row) for row in rows} <= {5}
+
+
+@pytest.mark.parametrize(
+    ("library", "export", "says"),
+    [
+        ("pandas", lambda store: to_pandas(store), r"pip install 'somatize\[pandas\]'"),
+        ("pyarrow", lambda store: to_arrow(store), r"pip install 'somatize\[arrow\]'"),
+        ("pyarrow", lambda store: to_parquet(store, None, "x.parquet"), r"pip install 'somatize\[arrow\]'"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_before_anything_is_read(
+    library: str, export: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ExtraMissing, match=says):
+        export("no store at all")
+
+
+def test_a_record_that_is_damaged_is_listed(odd: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd.close()
+    with Store(odd.path) as store:
+        monkeypatch.setattr(streamed, "_own", lambda lines: lines.skip(5) or [])
+        with pytest.warns(RecordWarning, match="the record run/odd/5 is damaged"):
+            wrote = to_parquet(store, "odd", tmp_path / "t.parquet", "facts")
+        assert wrote.left_out == ("the record run/odd/5 is damaged; it was skipped",)
+        with pytest.warns(RecordWarning):
+            metadata = to_arrow(store, "odd", "facts").schema.metadata
+        assert json.loads(metadata[b"somatize.left_out"]) == list(wrote.left_out)
