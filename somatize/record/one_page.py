@@ -166,8 +166,6 @@ class _Page:
 
     def html(self) -> str:
         """The whole page."""
-        version = vars(sys.modules["somatize"])["__version__"]  # the package's front door leads to all that it has
-
         own = files(__package__)
         style, script = ((own / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
         run = parts.text(self.run, 300)
@@ -185,7 +183,7 @@ class _Page:
             f"<p>a run of the store {parts.text(self.place, 100)}</p>"
             f"{parts.cards(self.row, self.columns, self.about)}<nav>{nav}</nav></header>\n<main>{body}</main>\n"
             "<noscript><p>The figures are drawn by a script in this page, which is switched off here.</p></noscript>"
-            f"<footer>made by somatize {escape(version("somatize"))}, {made}</footer>\n"
+            f"<footer>made by somatize {escape(version('somatize'))}, {made}</footer>\n"
             f'<script type="application/json" id="figures">{self.figures.script()}</script>\n'
             f"<script>{plotting.script()}</script>\n<script>{script}</script></body></html>\n"
         )
