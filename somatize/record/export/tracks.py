@@ -94,10 +94,11 @@ def events(drawn: Drawn) -> list[dict[str, Any]]:
 
     made: list[tuple[int, int, dict[str, Any]]] = []
     for span in drawn.spans:
-        event = {"ph": "X", "name": span.name, "cat": span.kind, "ts": at(span.began)}
-        event |= {"dur": at(span.ended) - event["ts"], "pid": pids[span.track.host]}
+        start, took = at(span.began), at(span.ended) - at(span.began)
+        event: dict[str, Any] = {"ph": "X", "name": span.name, "cat": span.kind, "ts": start}
+        event |= {"dur": took, "pid": pids[span.track.host]}
         event |= {"tid": threads[span.track, span.lane], "args": span.args}
-        made.append((event["ts"], -event["dur"], event | ({"cname": "terrible"} if span.bad else {})))
+        made.append((start, -took, event | ({"cname": "terrible"} if span.bad else {})))
     for mark in drawn.marks:
         event = {"ph": "i", "s": "t", "name": mark.name, "cat": mark.kind, "ts": at(mark.at)}
         event |= {"pid": pids[mark.track.host], "tid": threads[mark.track, 0], "args": mark.args}
