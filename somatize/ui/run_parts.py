@@ -124,7 +124,7 @@ class Parts:
 
     def _host(self, host: str, spent: HostSpent, *, working: bool) -> list[Text]:
         share = min(1.0, spent.ran_us / spent.trip_us) if spent.trip_us else 1.0
-        words = [f"{spent.slices:,} slices"]
+        words = [f"{spent.slices:,} slice{'s' * (spent.slices != 1)}"]
         said = list(self.standing.machines.get(host, {}).values())
         if said:
             words.append(f"{sum(_number(one.get('busy')) for one in said):.3g} of {said[-1].get('cores', '?')} cores")
