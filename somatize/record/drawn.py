@@ -24,7 +24,7 @@ from .strokes import Look, Strokes, broke_trace, series_traces, took_trace
 if TYPE_CHECKING:
     from somatize.plotting import Figure
 
-POINTS = 2400
+_POINTS = 2400
 """About how many points all series of one figure have together once they are condensed, and all durations."""
 _FEWEST_BUCKETS = 50
 _RESUMED_SHOWN, _RUNS_TOLD = 30, 6
@@ -58,17 +58,15 @@ def progress_picture(
     theme: str | None = None,
     title: str | None = None,
     scales: Sequence[Scale] = (),
-    points: int = POINTS,
 ) -> Picture:
     """A panel per number that was asked for, and below them how long each forward took, all over one axis of forwards.
 
     `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
     mean is taken, 0 for no mean, None for a twentieth of them. `title` is text. `scales` are those of a picture of
-    more of the same, on whose axes this one is drawn; `points` is about how many all its series have together.
-    Raises `FigureError`.
+    more of the same, on whose axes this one is drawn. Raises `FigureError`.
     """
     _check(columns, smooth)
-    return _Progress(columns, smooth, themes.theme_of(theme), title, scales, points).picture()
+    return _Progress(columns, smooth, themes.theme_of(theme), title, scales).picture()
 
 
 def _check(columns: Sequence[Columns], smooth: int | None) -> None:
@@ -99,7 +97,6 @@ class _Progress:
         look: Theme,
         title: str | None,
         scales: Sequence[Scale],
-        points: int,
     ) -> None:
         self.columns = columns
         self.smooth = smooth
@@ -111,7 +108,7 @@ class _Progress:
         self.within = [[place for place, of in enumerate(asked) if of == panel.name] for panel in self.panels[:-1]]
         """Of each panel but the last, the places of its series."""
         lines = max(1, len(asked)) * len(columns)
-        self.runs = [Strokes(one, max(_FEWEST_BUCKETS, points // 4 // lines)) for one in columns]
+        self.runs = [Strokes(one, max(_FEWEST_BUCKETS, _POINTS // 4 // lines)) for one in columns]
         self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
         of_series = scales or [scale_of(extent) for extent in self.extents[:-1]]
         self.scales = [*of_series, scale_of_durations(self.extents[-1])]

@@ -13,7 +13,7 @@ from somatize import watching
 from somatize.facts import KINDS, Fact, said, text
 
 from .byhand import ByHand, ending
-from .drawn import POINTS, progress_figure, progress_picture
+from .drawn import progress_figure, progress_picture
 from .figures import several
 from .live_columns import Tally, paths_of
 from .live_view import View
@@ -253,9 +253,9 @@ class Live:
         """The figure that `progress` draws of the same facts, as of now. Raises `ExtraMissing` without plotly."""
         return progress_figure([self._snapshot()], theme=theme, title=self._title)
 
-    def picture(self, theme: str | None = None, *, points: int = POINTS) -> Picture:
-        """The traces and the layout of `figure`, as plain dicts, of about so many points; plotly is not asked."""
-        return progress_picture([self._snapshot()], theme=theme, title=self._title, points=points)
+    def picture(self, theme: str | None = None) -> Picture:
+        """The traces and the layout of `figure`, as plain dicts; plotly is not asked."""
+        return progress_picture([self._snapshot()], theme=theme, title=self._title)
 
     def _snapshot(self) -> Any:
         with self._lock:

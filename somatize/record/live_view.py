@@ -13,7 +13,6 @@ from somatize import cells, plotting
 from somatize.cells import Canvas, Part, Parts
 from somatize.notices import warn_not_drawn
 
-from .drawn import POINTS
 from .live_still import PNG, brief, kept_picture, still
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 PERIOD = 0.1
 """Seconds from one redraw to the next, at least."""
-_MOVING = 1000
-"""About how many points a figure that moves has; standing still, it has as many as any other."""
 _SHARE = 0.02
 """The part of the time that drawing may take from the forwards."""
 _BYTES_PER_SECOND = 400_000
@@ -44,7 +41,7 @@ class View:
         self._canvas: Canvas | None = None
         self._sent: dict[str, Part] = {}
         self._sent_in: dict[str, int] = {}
-        self._messages, self._rested = 0, -1
+        self._messages = 0
         self._left = False
         self._lock = threading.RLock()
         self._stirred = threading.Event()
@@ -76,16 +73,14 @@ class View:
                     ).start()
             return self._canvas
 
-    def draw(self, points: int = _MOVING) -> int:
-        """Send what changed since the last time, of about so many points; gives the bytes sent, about."""
+    def draw(self) -> int:
+        """Send what changed since the last time; gives the bytes sent, about."""
         with self._lock:
             self._stirred.clear()
             live = self._live()
             if self._canvas is None or live is None:
                 return 0
-            if points == _MOVING and live.changes == self._rested and not live.waits:
-                return 0  # it stands still, and was drawn as such
-            parts, traces = _parts_of(live, points)
+            parts, traces = _parts_of(live)
             changed = {name: part for name, part in parts.items() if self._sent.get(name) != part}
             now = self._first_of(changed)
             if now:
@@ -111,14 +106,12 @@ class View:
 
     def _draw_last(self) -> None:
         """Send all that is left to send; whatever goes wrong with that is said and stops the drawing only."""
-        live = self._live()
         try:
-            self._rested = live.changes if live is not None else -1
-            self.draw(POINTS)
+            self.draw()
             for _ in range(_MESSAGES_AT_END):
                 if not self._left:
                     break
-                self.draw(POINTS)
+                self.draw()
         except Exception as error:
             self.give_up(error)
 
@@ -259,8 +252,8 @@ class View:
             self._stop_listening()
 
 
-def _parts_of(live: Live, points: int = POINTS) -> tuple[dict[str, Part], int]:
-    picture = live.picture(points=points)
+def _parts_of(live: Live) -> tuple[dict[str, Part], int]:
+    picture = live.picture()
     data = brief(picture.data)
     parts = {f"trace_{place}": cells.part_of(trace) for place, trace in enumerate(data)}
     return {"layout": cells.part_of(picture.layout), **parts}, len(data)

@@ -246,19 +246,3 @@ def test_in_colab_the_output_says_where_the_code_of_the_widget_comes_from(kernel
     assert len(shown) >= 2, "as it began, and with its picture"
     assert [one["metadata"] for one in shown] == [where] * len(shown)
     assert all(VIEW in one["data"] for one in shown)
-
-
-def points_of(message: dict[str, Any]) -> int:
-    """How many points the loss has in a redraw."""
-    data = message["content"]["data"]
-    (at,) = [at for at, path in enumerate(data["buffer_paths"]) if path == ["trace_0_numbers", 1]]
-    return len(bytes(message["buffers"][at])) // 8
-
-
-def test_a_long_run_moves_with_few_points_and_stands_still_with_all(kernel: Any) -> None:
-    messages = redraws(kernel.run("live = Live()\npause = 0.0005\ndisplay(live)\nrun(live, 4000)"))
-    *moving, last = [message for message in messages if "trace_0_text" in message["content"]["data"]["state"]]
-    assert len(moving) >= 2
-    assert all(points_of(message) <= 1000 for message in moving)
-    assert points_of(last) == 1200, "two for each of 600 stretches of a line that only falls"
-    assert counted(last) == 4000
