@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from .status_reader import LOG_FIELDS, stats_of, tasks_of
 from .turns import ENDINGS, Spent, Where
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")
-_MARKED = re.compile(b"|".join(re.escape(bytes([0xA0 | len(kind)]) + kind.encode()) for kind in _RARE)).search
+_MARKS = [bytes([0xA0 | len(kind)]) + kind.encode() for kind in _RARE]
 _PLAIN = 4
 """Fields of a fact that says no more than that a node ran, and how long."""
 _AT_ONCE = 1 << 20
@@ -127,18 +126,31 @@ def _facts(lines: RunLines) -> Iterator[tuple[int | None, list[Fact]]]:
     unpacked, and slowly begun with.
     """
     yield None, list(unpack(lines.bodies(schema.OWN) or []))
-    plain: list[bytes] = []
+    packed: list[tuple[int, bytes]] = []
     size = 0
     for forward, bodies in lines.packed():
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-        if _MARKED(body):
-            yield from ((number, told) for number, told in lines.unpacked(forward, [body]))
-            continue
-        plain.append(body)
+        packed.append((forward, body))
         size += len(body)
         if size > _AT_ONCE:
-            yield None, _together(plain)
-            plain, size = [], 0
+            yield from _told_apart(lines, packed)
+            packed, size = [], 0
+    yield from _told_apart(lines, packed)
+
+
+def _told_apart(lines: RunLines, packed: list[tuple[int, bytes]]) -> Iterator[tuple[int | None, list[Fact]]]:
+    """Each forward in which something rare is told, and all others together."""
+    whole = b"".join([body for _, body in packed])
+    marks = [mark for mark in _MARKS if mark in whole]
+    if not marks:
+        yield None, _together([body for _, body in packed])
+        return
+    plain: list[bytes] = []
+    for forward, body in packed:
+        if any(mark in body for mark in marks):
+            yield from lines.unpacked(forward, [body])
+        else:
+            plain.append(body)
     yield None, _together(plain)
 
 
