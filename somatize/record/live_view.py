@@ -24,7 +24,7 @@ _SHARE = 0.02
 """The part of the time that drawing may take from the forwards."""
 _BYTES_PER_SECOND = 400_000
 """Well under what a notebook server passes on before it drops messages."""
-_MOST_BYTES, _MESSAGES_AT_END = 180_000, 100
+_MOST_BYTES, _MESSAGES_AT_END = 140_000, 100
 """How much one redraw may send; the rest goes with the next ones. And how many of them there may be at the end."""
 _AGAIN = 0.25
 """Seconds after which to look again at forwards that have no row yet."""
