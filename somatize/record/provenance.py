@@ -56,7 +56,8 @@ def _versions() -> dict[str, str]:
     found = {}
     for name, module in sorted(sys.modules.items()):
         if "." not in name and name not in sys.stdlib_module_names:
-            version = vars(module).get("__version__")  # asked of no module: it might answer with a warning
+            # Asked of no module, as it might answer with a warning; and one that may not be imported stands as None.
+            version = getattr(module, "__dict__", {}).get("__version__")
             if isinstance(version, str):
                 found[name] = version
     return found

@@ -82,6 +82,22 @@ class Writer(Appender):
         if self.committer.idle:
             self.committer.begin()
 
+    def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
+        """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
+
+        Unlike what a running forward says, nothing is kept in memory for it: raises OSError where the disk does not
+        take it.
+        """
+        with self.gate.lock:
+            pending.over = True
+            self.pending.pop(id(pending), None)
+            body, nodes, texts = self.packer.pack(pending.facts)
+            self.batch.give_up()  # it is made for records of now; the journal has this one
+            self._append(pending, RECORD, when, (state, nodes, took_us, self.packer.summary(texts), body))
+            pending.facts.clear()
+        if self.committer.idle:
+            self.committer.begin()
+
     def says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         """Write a fact said after its forward; `given` is what the fact was made of."""
         with self.gate.lock:

@@ -12,7 +12,6 @@ from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact, encodable
 from somatize.record import reader
 from somatize.record.recorder import Recorder
-from somatize.storage.bringing import bring
 from somatize.storage.schema import OK
 from somatize.store import Store
 
@@ -145,7 +144,7 @@ class _Import:
         when = step[-1].wall_time
         sink = recorder.opens(None)
         sink.facts += [*facts, {"fact": "finished", "took_us": str(took_us)}]
-        bring(sink.writer, sink, OK, took_us, round(when * 1e6) if 0 <= when < 2**43 else 0)
+        sink.writer.brings(sink, OK, took_us, round(when * 1e6) if 0 <= when < 2**43 else 0)
 
     def _events(self, damage: Damage) -> Iterator[Event]:
         for path in self._files:

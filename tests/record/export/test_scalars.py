@@ -21,6 +21,7 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import ExportError, ExtraMissing, UnknownRun
 from somatize.record import about, curve, curve_costs, facts, forwards, progress, runs
 from somatize.record.export import from_tensorboard, to_tensorboard
+from somatize.storage.writer import Writer
 
 SAID = [0.5, 0.1, float("nan"), float("inf"), float("-inf"), -0.0, 1e300, -1e300, 5e-324, 2**53 + 1, 3, "text", True]
 
@@ -247,22 +248,20 @@ def test_an_import_is_refused_before_anything_is_written(said: Store, tmp_path: 
 def test_an_import_that_is_interrupted_leaves_no_run(
     said: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from somatize.record.export import imported
-
     to_tensorboard(said, "exp/1", tmp_path)
-    left, bring = [5], imported.bring
+    left, brings = [5], Writer.brings
 
     def until(*given: Any) -> None:
         left[0] -= 1
         if not left[0]:
             raise KeyboardInterrupt
-        bring(*given)
+        brings(*given)
 
-    monkeypatch.setattr(imported, "bring", until)
+    monkeypatch.setattr(Writer, "brings", until)
     with pytest.raises(KeyboardInterrupt):
         from_tensorboard(tmp_path, said, "old")
     assert [row["run"] for row in runs(said)] == ["exp/1"]
-    monkeypatch.setattr(imported, "bring", bring)
+    monkeypatch.setattr(Writer, "brings", brings)
     from_tensorboard(tmp_path, said, "old")
     assert about(said, "old/exp/1")["facts"] == [{"fact": "imported", "forwards": "14"}]
     assert said.check() == []
