@@ -110,6 +110,7 @@ def test_closed_in_mid_run_it_stands_still_and_the_cell_goes_on(notebook: Any) -
     assert int(notebook.text(2).split()[-1]) > 100
 
 
+@pytest.mark.slow
 def test_nothing_flickers_when_a_cell_ends(notebook: Any) -> None:
     notebook.open(SETUP, "display(live)\nrun(live)", name="flicker.ipynb")
     notebook.run(0)
