@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .lazily import names_of
+
 if TYPE_CHECKING:
     from .codecs import codec
     from .context import Ctx
@@ -56,16 +58,4 @@ _HOMES = {
     "node": "pieces",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        from importlib import import_module
-
-        found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = names_of(__name__, _HOMES)

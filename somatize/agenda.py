@@ -133,10 +133,6 @@ class Agenda:
             raise ValueError(number)
         self.done(number, value)
 
-    def is_done(self, number: int) -> bool:
-        """Whether a step gave its value."""
-        return self._done[number]
-
     def missed(self, number: int) -> None:
         """A step that was to be recalled cannot be: it runs, and so does all it needs that is not there any more."""
         self.kept.discard(number)

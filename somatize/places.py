@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from .facts import Fact, Watcher
 from .notices import warn
 
 
-class Place:
+class Place(ABC):
     """Where in which forward a thread is: what a fact said now is stamped with and filed under.
 
     `step` is the index of the node that runs here, or -1 between nodes; `key` says of which program.
@@ -23,9 +24,9 @@ class Place:
     step: int = -1
 
     @property
+    @abstractmethod
     def forward(self) -> Forward:
         """The forward this place is in."""
-        raise NotImplementedError
 
 
 class Forward(Place):

@@ -73,11 +73,10 @@ class _Filled:
 def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     """Print rows on standard output, fitted where that is a terminal."""
     console = console_for(sys.stdout)
-    said = [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
     if not sys.stdout.isatty():
-        _print_all(rows, said, console.encoding)
+        _print_all(rows, _said(rows, columns), console.encoding)
         return
-    chosen = _chosen(_filled(rows, said, console.encoding), console.width)
+    chosen = fitted(rows, columns, console.width, console.encoding)
     console.print(_painted([(one.aligned(one.column.head), "bold") for one in chosen]), soft_wrap=True)
     for row in range(len(rows)):
         *cells, last = [(one.cells[row], one) for one in chosen]
@@ -88,18 +87,20 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
             console.print(" " * (console.width - last[1].width) + words, soft_wrap=True, style=last[1].style(last[0]))
 
 
+def fitted(rows: Sequence[Row], columns: Sequence[Column], width: int, encoding: str) -> list[_Filled]:
+    """The columns that say something and that there is room for, filled, and each as wide as it may be."""
+    return _chosen(_filled(rows, _said(rows, columns), encoding), width)
+
+
+def _said(rows: Sequence[Row], columns: Sequence[Column]) -> list[Column]:
+    return [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
+
+
 def _folded(words: str, last: _Filled, console: Console) -> list[str]:
     """The lines of a cell in the last column."""
     if not last.column.folded or cell_len(words) <= last.width:
         return [words]
     return [line.plain.rstrip() for line in Text(words).wrap(console, last.width, overflow="fold")]
-
-
-def fitted(rows: Sequence[Row], columns: Sequence[Column], width: int, encoding: str = "utf-8") -> list[str]:
-    """The lines of a table without colours, none wider than `width`."""
-    said = [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
-    chosen = _chosen(_filled(rows, said, encoding), width)
-    return [_line(one.aligned(one.column.head) for one in chosen), *_lines(chosen)]
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

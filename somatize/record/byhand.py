@@ -1,4 +1,4 @@
-"""Forwards told by hand: facts of the engine's kinds said to a Live one by one, as when a run is played back."""
+"""Forwards told by hand: facts of the engine's kinds said one by one, as when a run is played back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HandSink(Protocol):
 
 S = TypeVar("S", bound=HandSink)
 
-_CLOSED_LAST: ContextVar[dict[int, tuple[Any, Any]]] = ContextVar("somatize.live_by_hand")
+_CLOSED_LAST: ContextVar[dict[int, tuple[Any, Any]]] = ContextVar("somatize.by_hand")
 """Of each `ByHand`, the forward that closed last in this context."""
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from somatize.facts import Fact
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
 from somatize.storage.opened import Opened
-from somatize.storage.packing import field_path, unpack
+from somatize.storage.packing import field_path, last_said, unpack
 from somatize.storage.view import View, look
 
 from .asked import Place, lines_of, opened_at
@@ -201,16 +201,6 @@ def _facts_of(lines: RunLines, forward: int) -> list[Fact]:
     except (BadValue, ValueError):
         lines.skip(forward)
         return []
-
-
-def last_said(told: Iterable[Fact], path: str) -> str | None:
-    """What was said last of a field, such as ``loss.value``, among facts."""
-    kind, _, field = path.rpartition(".")
-    text = None
-    for fact in told:
-        if fact.get("fact") == kind and field in fact:
-            text = fact[field]
-    return text
 
 
 def _explain(columns: Columns, lines: RunLines) -> None:

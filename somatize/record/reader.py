@@ -20,7 +20,7 @@ from somatize.storage.columns import number
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
 from somatize.storage.opened import Opened
-from somatize.storage.packing import field_path, unpack
+from somatize.storage.packing import field_path, last_said, unpack
 from somatize.storage.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
@@ -333,7 +333,7 @@ def _patched(lines: RunLines, block: Stored, path: str, points: list[tuple[int, 
 
 
 def _scanned_points(lines: RunLines, block: Stored, path: str) -> list[tuple[int, float]]:
-    values = ((forward, _last_said(told, path)) for forward, told in lines.block_facts(block))
+    values = ((forward, _number_said(told, path)) for forward, told in lines.block_facts(block))
     return [(forward, value) for forward, value in values if value is not None]
 
 
@@ -346,16 +346,12 @@ def _value_of(lines: RunLines, line: Line, of: str) -> float | None:
     if lines.has_column(line.forward, path):
         return number(line.texts[path]) if path in line.texts else None
     try:
-        return _last_said(unpack(lines.bodies(line.forward) or []), path)
+        return _number_said(unpack(lines.bodies(line.forward) or []), path)
     except (BadValue, ValueError):
         lines.skip(line.forward)
         return None
 
 
-def _last_said(told: Iterable[Fact], path: str) -> float | None:
-    kind, _, field = path.rpartition(".")
-    text = None
-    for fact in told:
-        if fact.get("fact") == kind and field in fact:
-            text = fact[field]
+def _number_said(told: Iterable[Fact], path: str) -> float | None:
+    text = last_said(told, path)
     return None if text is None else number(text)

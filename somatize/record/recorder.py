@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
 from os import getpid
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,11 +14,11 @@ from somatize.storage import opened as opened_stores
 from somatize.storage.opening import open_writer
 from somatize.storage.packing import field_path
 from somatize.storage.pending import Pending
-from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
 from somatize.storage.values import check_name
 from somatize.storage.writer import Writer
 from somatize.store import Store
 
+from .byhand import ByHand, ending
 from .naming import unnamed
 from .provenance import plain
 from .telling import Graphs, Teller
@@ -29,12 +26,7 @@ from .telling import Graphs, Teller
 if TYPE_CHECKING:
     from types import TracebackType
 
-_INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
-_MOST_BY_HAND = 64
 _TOLD_NOTHING: Fact = {}
-
-_BY_HAND: ContextVar[dict[int, ForwardSink]] = ContextVar("somatize.by_hand")
-"""Of each writer, the forward told to it by hand that closed last in this context."""
 
 
 class ForwardSink(Pending):
@@ -66,19 +58,9 @@ class ForwardSink(Pending):
         if last is _TOLD_NOTHING and not self.parted:
             writer.forgets(self)
             return
-        kind, took = last.get("fact"), last.get("took_us", "")
-        state = OK if kind == "finished" else _broken(last.get("why", "")) if kind == "broke" else LOST
+        state, took_us, _ = ending(last)
         writer.last_closed = self
-        writer.ends(self, state, int(took) if took.isascii() and took.isdigit() else 0)
-
-
-def _broken(why: str) -> int:
-    """Whether an exception broke a forward, or something that is none interrupted it."""
-    name = why.partition(":")[0]
-    current = sys.exc_info()[1]
-    if current is not None and type(current).__name__ == name:
-        return BROKE if isinstance(current, Exception) else INTERRUPTED
-    return INTERRUPTED if name in _INTERRUPTS else BROKE
+        writer.ends(self, state, took_us)
 
 
 class Recorder:
@@ -131,12 +113,14 @@ class Recorder:
         except BaseException:
             opened_stores.release(store)
             raise
-        self._by_hand: dict[tuple[int, int], ForwardSink] = {}
-        self._hands = False
+        self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
         self._graphs = Graphs(self._writer)
         self._teller = Teller(self._writer, self._about, diff=self._diff)
         self._retire = weakref.finalize(self, self._writer.retire)
         self._retire.atexit = False
+
+    def _sink(self) -> ForwardSink:
+        return ForwardSink(self._writer)
 
     @property
     def run(self) -> str:
@@ -166,11 +150,11 @@ class Recorder:
             writer = self._writing()
         made = said(fact)
         if made["fact"] in KINDS:
-            self._told_by_hand(writer, made)
+            self._by_hand.tell(made)
             return
         sink = watching.sink_here(self)
-        if self._hands:
-            sink = self._or_by_hand(writer, sink)
+        if self._by_hand.used:
+            sink = self._or_by_hand(sink)
         if sink is None or sink.writer is not writer:
             sink = writer.last_closed
         if sink is None:
@@ -200,37 +184,15 @@ class Recorder:
                     self._open()
         return self._writer
 
-    def _or_by_hand(self, writer: Writer, sink: ForwardSink | None) -> ForwardSink | None:
+    def _or_by_hand(self, sink: ForwardSink | None) -> ForwardSink | None:
         """The forward told by hand that a fact belongs to, if it goes on here or closed after `sink` did."""
-        going_on = self._by_hand.get(_here()[0])
+        going_on = self._by_hand.going_on()
         if going_on is not None:
             return going_on
-        last = _BY_HAND.get({}).get(id(writer))
+        last = self._by_hand.closed_last()
         if last is None or (sink is not None and (not sink.over or (sink.number or 0) > (last.number or 0))):
             return sink
         return last
-
-    def _told_by_hand(self, writer: Writer, fact: Fact) -> None:
-        self._hands = True
-        key, token = _here()
-        sink = self._by_hand.get(key)
-        if sink is None:
-            self._forget_the_dead()
-            sink = self._by_hand[key] = ForwardSink(writer)
-            sink.token = weakref.ref(token) if token is not None else None
-        sink.tell(fact)
-        if fact["fact"] in ("finished", "broke"):
-            del self._by_hand[key]
-            sink.closed()
-            _BY_HAND.set({**_BY_HAND.get({}), id(writer): sink})
-
-    def _forget_the_dead(self) -> None:
-        """Let go of forwards whose end was never told by hand, as by a filter that leaves it out."""
-        if len(self._by_hand) >= _MOST_BY_HAND:
-            for key, sink in list(self._by_hand.items()):
-                if sink.token is not None and sink.token() is None:
-                    del self._by_hand[key]
-                    sink.closed()
 
     def close(self) -> None:
         """Return when all that was said is committed. A second call does nothing.
@@ -262,12 +224,6 @@ class Recorder:
 def _again(store: Store, run: str, fields: tuple[str, ...], about: dict[str, Any], diff: bool) -> Recorder:
     """The recorder that was pickled, where it arrives."""
     return Recorder(store, run, fields, about, diff=diff)
-
-
-def _here() -> tuple[tuple[int, int], Any]:
-    """What tells the forward that says facts by hand here from any other, and that forward."""
-    token = watching.forward_here()
-    return (id(token) if token is not None else 0, threading.get_ident()), token
 
 
 def _checked(run: str) -> str:

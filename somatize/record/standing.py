@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from somatize.facts import Fact
 from somatize.storage.columns import number
-from somatize.storage.packing import field_path
+from somatize.storage.packing import field_path, last_said
 
 from .buckets import Buckets
 from .growth import Grown, OpenTask, Row, Told
@@ -168,7 +168,7 @@ class Standing:
         if forward is not None:
             self.lately.take(told.facts)
             for place, path in self._paths:
-                text = _last_said(told.facts, path)
+                text = last_said(told.facts, path)
                 if text is not None:
                     self.curves[place].put(forward, text)
         for fact in told.facts:
@@ -217,15 +217,6 @@ class Standing:
     def open_tasks(self, alive: frozenset[str]) -> Iterator[Task]:
         """The tasks that are open, of processes that live; `alive` are their pids, as text."""
         return (task for key, task in self.tasks.items() if key.partition("-")[0] in alive)
-
-
-def _last_said(told: Sequence[Fact], path: str) -> str | None:
-    kind, _, name = path.rpartition(".")
-    text = None
-    for fact in told:
-        if fact.get("fact") == kind and name in fact:
-            text = fact[name]
-    return text
 
 
 def _end(told: Sequence[Fact]) -> int:

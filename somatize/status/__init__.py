@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from somatize.lazily import names_of
+
 if TYPE_CHECKING:
     from .events import EventKind, LogEntry, LogEvent, TaskEvent
     from .status import Status
@@ -37,16 +39,4 @@ _HOMES = {
 }
 """What is loaded when it is first asked for: who only wants the units in which things are told waits for none of it."""
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = names_of(__name__, _HOMES)

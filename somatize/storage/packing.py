@@ -28,6 +28,16 @@ def field_path(name: str) -> str:
     return name if "." in name else f"{name}.value"
 
 
+def last_said(told: Iterable[Fact], path: str) -> str | None:
+    """What was said last of a field, such as ``loss.value``, among facts."""
+    kind, _, field = path.rpartition(".")
+    text = None
+    for fact in told:
+        if fact.get("fact") == kind and field in fact:
+            text = fact[field]
+    return text
+
+
 class Packer:
     """Packs facts, and picks out the summarised fields. Not for two threads at once."""
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from somatize.lazily import names_of
+
 if TYPE_CHECKING:
     from .display import Display
     from .run_view import RunView
@@ -16,16 +18,4 @@ __all__ = ["Display", "LogView", "RunView", "StatusView"]
 
 _HOMES = {"Display": "display", "LogView": "views", "RunView": "run_view", "StatusView": "views"}
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = names_of(__name__, _HOMES)

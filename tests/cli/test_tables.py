@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somatize.cli.tables import Column, fitted, shown
+from somatize.cli.tables import Column, _line, _lines, fitted, shown
 from somatize.ui.painting import cell_len
 
 ROWS = [
@@ -18,8 +18,14 @@ COUNT = Column("count", lambda row: row["count"], 1)
 WHY = Column("why", lambda row: row["why"], 2, right=False, least=12, sentence=True)
 
 
+def lines(rows, columns, width):
+    """A table without colours."""
+    chosen = fitted(rows, columns, width, "utf-8")
+    return [_line(one.aligned(one.column.head) for one in chosen), *_lines(chosen)]
+
+
 def test_with_room_all_is_there():
-    assert fitted(ROWS, [NAME, COUNT, WHY], 80) == [
+    assert lines(ROWS, [NAME, COUNT, WHY], 80) == [
         "name                       count  why",
         "a-long-name-with-two-ends     12  ValueError: too large by far",
         "b",
@@ -27,7 +33,7 @@ def test_with_room_all_is_there():
 
 
 def test_with_less_a_name_is_cut_in_its_middle_and_a_sentence_at_its_end():
-    assert fitted(ROWS, [NAME, COUNT, WHY], 40) == [
+    assert lines(ROWS, [NAME, COUNT, WHY], 40) == [
         "name                 count  why",
         "a-long-name...-ends     12  ValueErro...",
         "b",
@@ -35,27 +41,27 @@ def test_with_less_a_name_is_cut_in_its_middle_and_a_sentence_at_its_end():
 
 
 def test_with_little_the_column_of_least_worth_is_left_out():
-    assert fitted(ROWS, [NAME, COUNT, WHY], 25) == [
+    assert lines(ROWS, [NAME, COUNT, WHY], 25) == [
         "name                count",
         "a-long-nam...-ends     12",
         "b",
     ]
-    assert fitted(ROWS, [NAME, COUNT, WHY], 7) == ["name", "a-l...s", "b"]
+    assert lines(ROWS, [NAME, COUNT, WHY], 7) == ["name", "a-l...s", "b"]
 
 
 def test_the_order_of_columns_is_theirs_not_that_of_worth():
-    assert fitted(ROWS[:1], [WHY, COUNT, NAME], 80)[0].split() == ["why", "count", "name"]
+    assert lines(ROWS[:1], [WHY, COUNT, NAME], 80)[0].split() == ["why", "count", "name"]
 
 
 def test_a_column_in_which_nothing_is_said_is_left_out():
     empty = Column("empty", lambda row: "", 1)
-    assert fitted(ROWS[1:], [NAME, empty], 80) == ["name", "b"]
-    assert fitted(ROWS[1:], [Column("first", lambda row: "")], 80) == ["first", ""]
+    assert lines(ROWS[1:], [NAME, empty], 80) == ["name", "b"]
+    assert lines(ROWS[1:], [Column("first", lambda row: "")], 80) == ["first", ""]
 
 
 def test_letters_two_columns_wide_and_markup_are_what_they_are():
     rows = [{"name": "训练", "count": "1"}, {"name": "[b]x", "count": "2"}]
-    assert fitted(rows, [NAME, COUNT], 80) == ["name  count", "训练      1", "[b]x      2"]
+    assert lines(rows, [NAME, COUNT], 80) == ["name  count", "训练      1", "[b]x      2"]
 
 
 @pytest.mark.parametrize(
@@ -78,4 +84,4 @@ def test_a_cell_is_a_line_that_the_terminal_can_show(words, encoding, cell):
 )
 def test_no_line_is_wider_than_the_terminal(cells, width):
     rows = [{"name": name, "count": str(len(why)), "why": why} for name, why in cells]
-    assert all(cell_len(line) <= width for line in fitted(rows, [NAME, COUNT, WHY], width))
+    assert all(cell_len(line) <= width for line in lines(rows, [NAME, COUNT, WHY], width))

@@ -315,7 +315,7 @@ def test_a_filter_that_leaves_out_the_end_leaves_no_record(store: Store) -> None
     with Recorder(store, run="r") as recorder:
         for _ in range(200):
             g.forward(1, watching=lambda fact: recorder(fact) if fact["fact"] == "ran" else None)
-        assert len(recorder._by_hand) <= 65
+        assert len(recorder._by_hand._going_on) <= 65
 
 
 def test_a_fact_before_the_first_forward_is_the_runs_own(store: Store) -> None:

@@ -38,12 +38,7 @@ class Happening:
         spans = {id(turn.fact): self._span(turn, one.number, began, items.get(_whose(turn.fact), {})) for turn in turns}
         self._add_trips(turns, spans)
         self._add_kept(one, spans, began)
-        for node in one.inside:
-            args = {"forward": one.number, "took_us": "not told; the forward was in it when last written down"}
-            at = began + known
-            self._add(
-                Span(Track(HERE, "nodes"), f"{node} ({one.state})", "inside", at, at, args, bad=one.state == "lost")
-            )
+        self._add_inside(one, began + known)
         for place, fact in said_at(one.told, spans, began, began + took):
             self.saying.add(fact, place, one.number)
 
@@ -60,7 +55,7 @@ class Happening:
 
     def _add_inside(self, one: Chosen, at: float) -> None:
         """The nodes that a forward was in and never came out of, as far as is known."""
-        args = {"forward": one.number, "took_us": "not told; the forward was in it when it was last written down"}
+        args = {"forward": one.number, "took_us": "not told; the forward was in it when last written down"}
         for node in one.inside:
             name = f"{node} ({one.state})"
             self._add(Span(Track(HERE, "nodes"), name, "inside", at, at, dict(args), bad=one.state == "lost"))
