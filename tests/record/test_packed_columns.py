@@ -1,0 +1,44 @@
+"""A column of said values gives back the very texts, whether they came as texts or as the floats they were."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from somatize import Graph, Recorder, Store, node
+from somatize.record import forwards
+from somatize.storage.columns import Chunk, pack_chunk, pack_texts
+
+SAID = st.none() | st.floats() | st.text(max_size=8) | st.integers().map(str) | st.floats().map(repr)
+
+
+def as_texts(said: list[str | float | None]) -> list[str | None]:
+    return [repr(one) if isinstance(one, float) else one for one in said]
+
+
+@given(st.lists(SAID, min_size=1, max_size=20) | st.lists(st.floats(), min_size=1, max_size=20))
+@example([math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e16])
+@example([1.0, "1", "1.0", None, ""])
+def test_texts_come_back_as_they_were_said(said: list[str | float | None]) -> None:
+    chunk = Chunk(pack_chunk(len(said), {"x": pack_texts(said)}))
+    assert chunk.texts("x") == as_texts(said)
+    assert as_texts(chunk.said("x")) == as_texts(said)
+    assert pack_texts(chunk.said("x")) == pack_texts(as_texts(said))
+
+
+def test_floats_and_texts_of_one_run_are_read_the_same_before_and_after_the_commit(tmp_path) -> None:
+    values = [0.1, "0.1", math.nan, 3, "three", None, -0.0, True]
+    store = Store(tmp_path / "s")
+    recorder = Recorder(store, run="r", summarising=["x"])
+    for value in values:
+        Graph.somatize(node(abs)).forward(-1, watching=recorder)
+        recorder({"fact": "x", "value": 1.5})
+        recorder({"fact": "x", "value": value})
+    want = ["0.1", "0.1", "nan", "3", "three", "None", "-0.0", "True"]
+    assert [row["x.value"] for row in forwards(store, "r")] == want
+    recorder.close()
+    assert [row["x.value"] for row in forwards(store, "r")] == want
+    assert store.check() == []
+    store.close()
