@@ -90,7 +90,7 @@ def _here() -> tuple[tuple[int, int], Any]:
 
 def ending(last: Fact) -> tuple[int, int, str | None]:
     """The state a forward ended in by its last fact, its duration in microseconds, and why it broke."""
-    kind, took = last["fact"], last.get("took_us", "")
+    kind, took = last.get("fact"), last.get("took_us", "")
     took_us = int(took) if took.isascii() and took.isdigit() else 0
     if kind == "finished":
         return OK, took_us, None

@@ -14,6 +14,7 @@ from somatize.storage import opened as opened_stores
 from somatize.storage.opening import open_writer
 from somatize.storage.packing import field_path
 from somatize.storage.pending import Pending
+from somatize.storage.schema import LOST
 from somatize.storage.values import check_name
 from somatize.storage.writer import Writer
 from somatize.store import Store
@@ -59,6 +60,8 @@ class ForwardSink(Pending):
             writer.forgets(self)
             return
         state, took_us, _ = ending(last)
+        if state == LOST:
+            state, took_us, _ = ending(self.ended_by())
         writer.last_closed = self
         writer.ends(self, state, took_us)
 

@@ -30,6 +30,8 @@ class Pending:
     """Whether a part of it was written down while it went on."""
     told_inside = 0
     """In how many nodes it was when a part was written."""
+    ended: Fact | None = None
+    """The fact that ended it, if that is written in a part already."""
     batch: Batch | None = None
     line: Line
     """Its record, in the batch it was written in."""
@@ -44,6 +46,15 @@ class Pending:
         writer.pending[id(self)] = self
         if writer.committer.idle:
             writer.committer.begin()
+
+    def ended_by(self) -> Fact:
+        """The fact that ended it, though more was said since or a part of it was written; empty if none did."""
+        return next((fact for fact in reversed(self.facts) if ends(fact)), self.ended or {})
+
+
+def ends(fact: Fact) -> bool:
+    """Whether this is the fact that ends a forward."""
+    return fact.get("fact") in ("finished", "broke")
 
 
 def write_whole(fd: int, data: bytes, at: int) -> None:

@@ -18,7 +18,7 @@ from .gather import Gathered
 from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, entry
 from .notices import warn
 from .opened import Opened, release
-from .pending import Pending
+from .pending import Pending, ends
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ class Writer(Appender):
             if self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled) or spilled:
                 del pending.facts[:count]
                 pending.parted = True
+                pending.ended = next(filter(ends, facts), pending.ended)
                 pending.told_inside = len(pending.entered)
             pending.since = time.monotonic()
 
