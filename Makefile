@@ -10,7 +10,9 @@ INSTALLED := $(VENV)/.installed
 demo: $(INSTALLED)
 	$(BIN)/python examples/digits.py
 
+# Compiled first: the tests start hundreds of interpreters, and where byte code is not written each would compile it all.
 test: check
+	$(BIN)/python -m compileall -q somatize
 	$(BIN)/python -m pytest
 
 # The longer versions of the crash tests, and those of a cluster on Ray.
