@@ -11,10 +11,12 @@ from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
 from somatize.storage.opened import Opened
 from somatize.storage.packing import field_path, last_said, unpack
+from somatize.storage.schema import OWN
 from somatize.storage.view import View, look
 
 from .asked import Place, lines_of, opened_at
 from .columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Series
+from .outside import Outside, is_silent
 from .streams import Said, is_split
 
 _OWN = ("took_us", "nodes")
@@ -83,6 +85,7 @@ def _read(lines: RunLines, of: Sequence[str], stretch: Stretch) -> Columns:
     _by_stream(columns, streams, of)
     columns = _in_order(columns, stretch)
     _explain(columns, lines)
+    _hear_outside(columns, lines)
     return columns
 
 
@@ -212,6 +215,18 @@ def _explain(columns: Columns, lines: RunLines) -> None:
             columns.whys[row] = why
 
 
+def _hear_outside(columns: Columns, lines: RunLines) -> None:
+    """What streams said outside of any forward; of another number only how often, and only if no forward has it."""
+    outside = Outside(series.of for series in columns.series if is_split(series.of) or is_silent(series))
+    names = [kind.encode() for kind in outside.kinds]
+    for part in lines.own({}) if names else ():
+        if any(name in part.body for name in names):
+            for _, told in lines.unpacked(OWN, [part.body]):
+                for fact in told:
+                    outside.take(part.writer, fact)
+    outside.fill(columns)
+
+
 def _in_order(columns: Columns, stretch: Stretch) -> Columns:
     """The rows that are meant, by number."""
     forwards, last = columns.forwards, len(columns) - 1
@@ -238,6 +253,7 @@ def _sorted(columns: Columns, rows: list[int]) -> Columns:
     made.series = [_sorted_series(series, rows) for series in columns.series]
     place = {row: at for at, row in enumerate(rows)}
     made.whys = {place[row]: why for row, why in columns.whys.items() if row in place}
+    made.outside, made.said_outside = columns.outside, columns.said_outside
     return made
 
 

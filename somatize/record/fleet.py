@@ -10,7 +10,7 @@ from somatize.storage.lines import RunLines
 from somatize.storage.view import look
 
 from .asked import Place, lines_of, opened_at
-from .turns import micro
+from .tally import micro
 
 HERE = "here"
 """What the place that has no host is called."""

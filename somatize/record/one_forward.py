@@ -9,7 +9,8 @@ from somatize import theme as themes
 from somatize.theme import Theme, counted
 
 from .drawn import Picture
-from .turns import OneForward, Turn, Where
+from .tally import Where
+from .turns import OneForward, Turn
 
 _EACH_ITS_ROW = 60
 """Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""

@@ -13,7 +13,7 @@ from somatize.theme import counted, took
 from .columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns
 from .digest import Digest
 from .fleet import HERE
-from .turns import ENDINGS, Spent
+from .tally import ENDINGS, Spent
 
 _SAID_MOST = 400
 _NODES, _TASKS, _ENDED_BADLY = 200, 200, 50

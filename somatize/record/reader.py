@@ -25,6 +25,7 @@ from somatize.storage.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
 from .rows import BEFORE, fields_of, row_of_line, rows_of_block
+from .tally import Spent, Tally
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")
@@ -216,39 +217,24 @@ def nodes(store: Place, run: str | None = None, last: int | None = None) -> list
     """
     check_range(last, None)
     with opened_at(store) as opened:
-        found = look(opened, lambda view: _node_rows(lines_of(view, run), last))
-    return sorted(found, key=lambda row: (-row["took_us"], row["node"]))
+        return look(opened, lambda view: _node_rows(lines_of(view, run), last))
 
 
 def _node_rows(lines: RunLines, last: int | None) -> list[dict[str, Any]]:
-    rows: dict[str, dict[str, Any]] = {}
-    for _, told in lines.facts(first_of(lines, last, None)):
-        for fact in told:
-            kind, node = fact.get("fact"), fact.get("node")
-            if node is None or kind not in ("ran", "recalled", "failed"):
-                continue
-            row = rows.setdefault(node, _no_turns(node))
-            row[kind] += 1
-            took = fact.get("took_us", "")
-            row["took_us"] += int(took) if took.isascii() and took.isdigit() else 0
-            for field, column in (("host", "hosts"), ("device", "devices")):
-                if field in fact and fact[field] not in row[column]:
-                    row[column].append(fact[field])
-    for row in rows.values():
-        row["mean_us"] = row["took_us"] / (row["ran"] + row["recalled"] + row["failed"])
-    return list(rows.values())
+    return [_node_row(spent) for spent in Tally().over(lines, first_of(lines, last, None)).spent()]
 
 
-def _no_turns(node: str) -> dict[str, Any]:
+def _node_row(spent: Spent) -> dict[str, Any]:
+    places = list(spent.turns)
     return {
-        "node": node,
-        "ran": 0,
-        "recalled": 0,
-        "failed": 0,
-        "took_us": 0,
-        "hosts": [],
-        "devices": [],
-        "mean_us": 0.0,
+        "node": spent.node,
+        "ran": spent.count("ran"),
+        "recalled": spent.count("recalled"),
+        "failed": spent.count("failed"),
+        "took_us": spent.us,
+        "hosts": list(dict.fromkeys(where.host for where, _ in places if where.host)),
+        "devices": list(dict.fromkeys(where.device for where, _ in places if where.device)),
+        "mean_us": spent.us / spent.count(),
     }
 
 

@@ -15,7 +15,7 @@ from somatize.storage.packing import field_path, last_said
 from .buckets import Buckets
 from .growth import Grown, OpenTask, Row, Told
 from .lately import Lately
-from .turns import micro
+from .tally import micro
 
 TOOK = "took_us"
 _SPAN, _FEWEST = 10.0, 5

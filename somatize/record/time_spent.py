@@ -9,7 +9,8 @@ from somatize import theme as themes
 from somatize.theme import Theme, counted
 
 from .drawn import Picture
-from .turns import ENDINGS, Spent, Total, Where
+from .tally import ENDINGS, Spent, Where
+from .turns import Total
 
 _MOST = 40
 _ROW, _TWO, _BAR, _FIRST, _TO_LEGEND = 40, 50, 0.36, 0.8, 32

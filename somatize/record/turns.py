@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,52 +14,7 @@ from .asked import Place, check_range, first_of, lines_of, opened_at
 from .column_reader import Stretch, columns_of
 from .columns import STATES
 from .reader import facts
-
-ENDINGS = ("ran", "recalled", "failed")
-"""How a node's turn ends."""
-
-
-class Where(NamedTuple):
-    """A host and a device, each empty where none was said."""
-
-    host: str = ""
-    device: str = ""
-
-    def __str__(self) -> str:
-        return ", ".join(part for part in self if part) or "here"
-
-
-@dataclass
-class Spent:
-    """What one node did: per place and ending, how often and how long in all, in microseconds."""
-
-    node: str
-    turns: dict[tuple[Where, str], tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, where: Where, ending: str, us: int) -> None:
-        """One turn more."""
-        count, total = self.turns.get((where, ending), (0, 0))
-        self.turns[where, ending] = count + 1, total + us
-
-    def count(self, *endings: str) -> int:
-        """How many turns ended so; all of them if no ending is named."""
-        return sum(count for (_, ending), (count, _) in self.turns.items() if not endings or ending in endings)
-
-    @property
-    def us(self) -> int:
-        """How long all turns took."""
-        return sum(total for _, total in self.turns.values())
-
-
-def spent_by(told: Iterable[Sequence[Fact]]) -> list[Spent]:
-    """What each node did in these forwards, the one that took longest first."""
-    found: dict[str, Spent] = {}
-    for fact in (fact for one in told for fact in one):
-        ending, node = fact.get("fact", ""), fact.get("node")
-        if node is not None and ending in ENDINGS:
-            where = Where(fact.get("host", ""), fact.get("device", ""))
-            found.setdefault(node, Spent(node)).add(where, ending, micro(fact, "took_us"))
-    return sorted(found.values(), key=lambda one: (-one.us, one.node))
+from .tally import ENDINGS, Spent, Tally, Where, micro
 
 
 class Total(NamedTuple):
@@ -77,7 +32,7 @@ def spent_in(store: Place, run: str | None, last: int | None) -> Total:
 
     def work(lines: RunLines) -> tuple[str, int, list[Spent]]:
         first = first_of(lines, last, None)
-        return lines.name, first, spent_by(told for _, told in lines.facts(first))
+        return lines.name, first, Tally().over(lines, first).spent()
 
     with opened_at(store) as opened:
         name, first, found = look(opened, lambda view: work(lines_of(view, run)))
@@ -190,9 +145,3 @@ def _trips(there: Sequence[Turn]) -> list[tuple[Turn, list[Turn]]]:
         elif trips:
             trips[-1][1].append(turn)
     return trips
-
-
-def micro(fact: Fact, name: str) -> int:
-    """A field of microseconds; 0 where it is none."""
-    text = fact.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else 0

@@ -10,7 +10,7 @@ from somatize.facts import Fact
 from somatize.record.followed import DIED, ENDED, RECORDED, Followed
 from somatize.record.lately import HostSpent
 from somatize.record.standing import Broken, GoingOn, Log, Standing, Task
-from somatize.record.turns import Spent
+from somatize.record.tally import Spent
 from somatize.status.units import count, duration, rate, scaled
 
 from .painting import ConsoleOptions, Text, cell_len, cut, literal

@@ -6,8 +6,9 @@ import random
 
 from somatize.record.hosts_figure import machines_picture
 from somatize.record.one_forward import timeline_picture
+from somatize.record.tally import Spent, Where
 from somatize.record.time_spent import spent_picture
-from somatize.record.turns import OneForward, Spent, Total, Where, turns_of
+from somatize.record.turns import OneForward, Total, turns_of
 
 
 def told(fact, **fields):

@@ -9,8 +9,9 @@ from somatize import Graph, Recorder, node
 from somatize.errors import FigureError, UnknownForward
 from somatize.record import nodes, spent, timeline
 from somatize.record.one_forward import timeline_picture
+from somatize.record.tally import Spent, Tally, Where
 from somatize.record.time_spent import spent_picture
-from somatize.record.turns import OneForward, Spent, Total, Where, spent_by, turns_of
+from somatize.record.turns import OneForward, Total, turns_of
 
 
 def told(fact, **fields):
@@ -136,7 +137,9 @@ def test_no_time_at_all():
 
 
 def test_facts_without_a_node_or_of_other_kinds_do_not_count():
-    assert spent_by([[told("loss", value=1), told("ran", node="a", began_us=0, took_us="x")]])[0].us == 0
+    tally = Tally()
+    tally.take([told("loss", value=1), told("ran", took_us=7), told("ran", node="a", began_us=0, took_us="x")])
+    assert tally.spent() == [Spent("a", {(Where(), "ran"): (1, 0)})]
 
 
 def test_timeline_of_the_last_and_of_one(recorded):

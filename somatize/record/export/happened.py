@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from somatize.facts import KINDS, Fact
-from somatize.record.turns import Turn, micro, turns_of
+from somatize.record.tally import micro
+from somatize.record.turns import Turn, turns_of
 
 from .chosen import Chosen
 from .saying import Saying

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from somatize.facts import KINDS, Fact
-from somatize.record.turns import ENDINGS, micro
+from somatize.record.tally import ENDINGS, micro
 from somatize.storage.columns import number
 
 from .losses import Losses

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from somatize.errors import ExportError
 from somatize.record.about import about
 from somatize.record.asked import Place
-from somatize.record.turns import micro
+from somatize.record.tally import micro
 
 from .exported import Exported
 from .losses import Losses

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from somatize.facts import Fact
-from somatize.record.turns import micro
+from somatize.record.tally import micro
 from somatize.storage.columns import number
 from somatize.theme import counted, cut
 

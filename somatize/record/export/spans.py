@@ -18,7 +18,7 @@ from somatize.errors import ExtraMissing
 from somatize.facts import Fact
 from somatize.record.byhand import ending
 from somatize.record.provenance import of_graph
-from somatize.record.turns import micro
+from somatize.record.tally import micro
 from somatize.storage.schema import STATES
 
 from .said import float_of, whole_of

@@ -1,0 +1,107 @@
+"""Turns that are counted as they lie, packed, are those that unpacking gives."""
+
+from contextlib import suppress
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from somatize import Graph, Recorder, Store, node
+from somatize.record import nodes
+from somatize.record.tally import Spent, Tally, Where
+
+_MICRO = st.integers(0, 10**7).map(str)
+_NAMES = st.sampled_from(
+    ["load", "train", "è", "Abegan_us", "èbegan_us", "x" * 31, "x" * 32, "y" * 300, "層", "", "a\nb"]
+)
+_WORDS = st.one_of(_NAMES, st.text(max_size=40), _MICRO, st.sampled_from(["nan", "-0.0", "ran", "\xa4fact", "took_us"]))
+_PLACES = st.fixed_dictionaries({}, optional={"host": _NAMES, "device": st.sampled_from(["cuda:0", "cpu", "é"])})
+_TURNS = st.builds(
+    lambda kind, name, began, took, place: {
+        "fact": kind,
+        "node": name,
+        **({"bytes": began} if kind == "recalled" else {"began_us": began}),
+        "took_us": took,
+        **place,
+    },
+    st.sampled_from(["ran", "recalled", "failed"]),
+    _NAMES,
+    _MICRO,
+    _MICRO,
+    _PLACES,
+)
+_OTHERS = st.builds(
+    lambda kind, rest: {"fact": kind, **rest},
+    st.one_of(st.sampled_from(["loss", "finished", "kept", "ran", "log", "é"]), st.text(min_size=1, max_size=9)),
+    st.dictionaries(
+        st.sampled_from(["value", "node", "took_us", "began_us", "host", "é", "x" * 40]), _WORDS, max_size=5
+    ),
+)
+
+
+def counted(facts):
+    tally = Tally()
+    tally.take(facts)
+    return tally.by_node
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(st.one_of(_TURNS, _OTHERS), max_size=5), min_size=1, max_size=4), st.integers(1, 3))
+def test_what_is_counted_packed_is_what_unpacking_gives(forwards, times):
+    forwards = forwards * times
+    packed = Tally()
+    if packed.take_packed([b"".join(map(msgpack.packb, facts)) for facts in forwards]):
+        assert packed.by_node == counted([fact for facts in forwards for fact in facts])
+    else:
+        assert packed.by_node == {}
+
+
+def turn(name, took, **more):
+    return {"fact": "ran", "node": name, "began_us": "12", "took_us": str(took), **more}
+
+
+FINISHED = {"fact": "finished", "took_us": "1000"}
+LOSS = {"fact": "loss", "value": "0.25"}
+FORWARDS = {
+    "alike": [[turn("a", n), turn("b", 2), FINISHED, LOSS] for n in range(5)],
+    "some say more": [[turn("a", n), LOSS, turn("b", 2), FINISHED, *[LOSS] * (n % 3)] for n in range(5)],
+    "unlike": [[turn("a", 1)], [turn("b", 2), turn("a", 3)], [], [LOSS]],
+    "placed": [[turn("a", n, host="w1", device="cuda:0"), turn("a", 1, host="w2"), FINISHED] for n in range(3)],
+    "recalled": [[{"fact": "recalled", "node": "a", "bytes": "90", "took_us": "4"}, FINISHED]] * 3,
+    "large": [[turn(f"n{n}", n) for n in range(100)]] * 2,
+    "of any name": [[turn("層", 3), turn("x" * 200, 4)]] * 2,
+}
+
+
+@pytest.mark.parametrize("forwards", FORWARDS.values(), ids=FORWARDS)
+def test_the_common_forwards_are_counted_without_unpacking(forwards):
+    packed = Tally()
+    assert packed.take_packed([b"".join(map(msgpack.packb, facts)) for facts in forwards])
+    assert packed.by_node == counted([fact for facts in forwards for fact in facts])
+
+
+def test_forwards_that_have_to_be_unpacked_are_counted_with_the_others(tmp_path):
+    def odd(n):
+        if n % 3 == 2:
+            raise ValueError("two of three")
+
+    graph = Graph.somatize(node(lambda n: n).named("load") >> node(odd).named("è" * 40))
+    with Store(tmp_path) as store, Recorder(store, run="r") as recorder:
+        for n in range(30):
+            with suppress(ValueError):
+                graph.forward(n, watching=recorder)
+        rows = {row["node"]: (row["ran"], row["failed"]) for row in nodes(store)}
+    assert rows == {"load": (30, 0), "è" * 40: (20, 10)}
+
+
+def test_a_turn_of_no_node_is_none():
+    assert counted([{"fact": "ran", "took_us": "5"}]) == {}
+
+
+def test_spent_sums_by_place_and_ending():
+    tally = Tally()
+    tally.take([turn("a", 5), turn("a", 7, host="w"), {"fact": "failed", "node": "a", "began_us": "0", "took_us": "x"}])
+    assert tally.spent() == [
+        Spent("a", {(Where(), "ran"): (1, 5), (Where("w"), "ran"): (1, 7), (Where(), "failed"): (1, 0)})
+    ]
