@@ -15,7 +15,7 @@ test: check
 	$(BIN)/python -m compileall -q somatize
 	$(BIN)/python -m pytest
 
-# The longer versions of the crash tests, and those of a cluster on Ray.
+# The longer versions of the crash tests, and what takes minutes with Ray.
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 

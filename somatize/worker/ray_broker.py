@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -73,8 +74,20 @@ def _start() -> None:
             return
         except Exception as wrong:
             ray.shutdown()
+            _end_half_started(wrong)
             if not tries_left:
                 raise WorkerError(f"Ray could not be started on this machine: {wrong}") from wrong
+
+
+def _end_half_started(wrong: Exception) -> None:
+    """End the processes of a Ray that did not come up.
+
+    Only what raised still knows them; they would take the processor from the next start, and live as long as this one.
+    """
+    for frame, _ in traceback.walk_tb(wrong.__traceback__):
+        end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
+        if end is not None:
+            end(check_alive=False, allow_graceful=False)
 
 
 @contextmanager

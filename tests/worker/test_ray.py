@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +16,35 @@ IN_RAY = Path(__file__).with_name("in_ray.py")
 NAMESPACE = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
 
 
-@pytest.fixture(scope="module")
-def said() -> dict[str, Any]:
-    """What one process that did everything on one Ray says of it: starting a Ray takes most of the time."""
+def in_ray(*words: str) -> dict[str, Any]:
+    """What a process in a namespace with nothing but a loopback, and a Ray of its own, says at its end."""
     # An address beside 127.0.0.1, so that there is one it could listen on and must not.
     outer = "ip addr add 192.0.2.7/32 dev lo && ip route add default dev lo src 192.0.2.7"
-    inside = f"ip link set lo up && {outer} && exec {sys.executable} {IN_RAY}"
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-    done = subprocess.run(
-        [*NAMESPACE, "sh", "-c", inside], capture_output=True, text=True, timeout=240, env=environment, check=False
-    )
+    inside = f"ip link set lo up && {outer} && exec {sys.executable} {IN_RAY} {' '.join(words)}"
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # its sockets need a short path
+        environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}
+        done = subprocess.run(
+            [*NAMESPACE, "sh", "-c", inside], capture_output=True, text=True, timeout=240, env=environment, check=False
+        )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 
 
-# Run by name, `make slow`: Ray gives its own agent 15 s to start, which a busy machine may miss.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(260)]
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    """What one process that did everything on one Ray says of it: starting a Ray takes most of the time."""
+    return in_ray()
 
 
-def test_the_same_value_and_the_same_facts_in_the_same_order(said: dict[str, Any]) -> None:
+# Ray gives its own processes 15 s to start; where they miss that, a Ray is begun up to three times.
+pytestmark = pytest.mark.timeout(260)
+
+
+def test_the_same_value_and_the_same_facts_in_the_same_order_while_the_slice_runs(said: dict[str, Any]) -> None:
     assert said["value"] == 10
     assert said["kinds"] == ["ran a", "machine w1", "loss b w1", "ran b w1", "left w1", "ran c", "finished"]
-
-
-def test_facts_come_while_the_slice_runs(said: dict[str, Any]) -> None:
-    assert said["early"]
 
 
 def test_a_pool_shares_the_items_of_a_mapped_node(said: dict[str, Any]) -> None:
@@ -87,10 +90,15 @@ def test_large_values_and_edits(said: dict[str, Any]) -> None:
 
 def test_what_cannot_be_placed_is_an_error_naming_it(said: dict[str, Any]) -> None:
     assert (
-        "host 'big' asks for {'num_cpus': 1000}, which was not placed within 2 s; the cluster has" in said["unplaced"]
+        "host 'big' asks for {'num_cpus': 1000}, which was not placed within 0.5 s; the cluster has" in said["unplaced"]
     )
 
 
 def test_nothing_listened_beyond_loopback(said: dict[str, Any]) -> None:
     assert said["listening"]
     assert all(address.startswith(("127.", "::1", "::ffff:127.")) for address in said["listening"])
+
+
+@pytest.mark.slow
+def test_a_start_that_fails_leaves_nothing_and_is_tried_again() -> None:
+    assert in_ray("again") == {"value": 3, "running": [0, 0], "after": 0}
