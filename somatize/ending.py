@@ -41,15 +41,15 @@ def finished(start: int) -> Fact:
 def broken(forward: Forward, told: Fact | None, start: int, error: BaseException) -> None:
     """Tell that a node failed (if one did) and that the forward broke.
 
-    A watcher's interrupt on the way is raised last, so that the record is whole.
+    An interrupt on the way is raised last, so that the record is whole.
     """
     interrupt: BaseException | None = None
-    forward.wake()
-    if told is not None:
-        try:
+    try:
+        forward.wake()
+        if told is not None:
             forward.say(told)
-        except BaseException as raised:
-            interrupt = raised
+    except BaseException as raised:
+        interrupt = raised
     forward.end({"fact": "broke", "took_us": _since(start), "why": facts.why(error)})
     if interrupt is not None:
         raise interrupt from error

@@ -201,11 +201,13 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
         if ended:  # it finished, and a watcher's interrupt does not change that
             raise
         told = None
-        if forward.step >= 0:
-            told = failed(program.steps[forward.step], began - start, clock() - began, error)
-            annotate(error, program, forward, forward.step)
+        try:
+            if forward.step >= 0:
+                told = failed(program.steps[forward.step], began - start, clock() - began, error)
+                annotate(error, program, forward, forward.step)
+        finally:  # a second Ctrl-C may come here; how the forward ended is told all the same
             forward.step = -1
-        broken(forward, told, start, error)
+            broken(forward, told, start, error)
         raise
     answer = program.answer
     return value if answer is None else fetch(slots, answer)

@@ -234,13 +234,13 @@ class Graph:
         return self._declaration.shown()
 
     def __copy__(self) -> Graph:
-        """A graph of its own, whose nodes run the same objects."""
-        graph = type(self)()
-        graph._declaration = self._declaration.copied()
+        """A graph of its own, whose nodes run the same objects; what a subclass holds beside them is shared."""
+        graph = object.__new__(type(self))
+        graph.__dict__.update(self.__getstate__(), _declaration=self._declaration.copied())
         return graph
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_declaration": self._declaration, "_program": None}
+        return {**self.__dict__, "_program": None}
 
     def _compiled(self) -> Program:
         # Two threads may both compile the first time; either program will do.

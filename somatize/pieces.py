@@ -188,6 +188,9 @@ class Marked(Piece):
         called: Any = self.inner
         return called(*args, **kwargs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _put_together, (_taken_apart(self),)
+
 
 class Pair(Piece):
     """Two pieces, one after the other (`chain`) or side by side (`fork`)."""
@@ -196,6 +199,43 @@ class Pair(Piece):
         self.shape = shape
         self.first = first
         self.second = second
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _put_together, (_taken_apart(self),)
+
+
+def _taken_apart(whole: Piece) -> list[Any]:
+    """The nodes of a piece, and after what they hold for its marks and the ways they are put together.
+
+    It is what a piece is pickled and copied as: no deeper than a list, however deep the expression.
+    """
+    parts: list[Any] = []
+    todo = [whole]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Marked):
+            parts.append(part.marks)
+            todo.append(part.inner)
+        elif isinstance(part, Pair):
+            parts.append(part.shape)
+            todo += [part.first, part.second]
+        else:
+            parts.append(part)
+    return parts[::-1]
+
+
+def _put_together(parts: list[Any]) -> Piece:
+    made: list[Piece] = []
+    for part in parts:
+        if isinstance(part, Marks):
+            made.append(Marked(made.pop(), part))
+        elif isinstance(part, str):
+            second = made.pop()
+            made.append(Pair(part, made.pop(), second))
+        else:
+            made.append(part)
+    (whole,) = made
+    return whole
 
 
 def node(thing: Any) -> Piece:

@@ -330,6 +330,24 @@ def test_a_copy_is_the_same_graph_and_goes_its_own_way(copied: Any, ran: bool) -
     assert graph.node(Add()) == "add_3"
 
 
+class Described(Graph):
+    def __init__(self, about: str) -> None:
+        super().__init__()
+        self.about = about
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_a_copy_of_a_subclass_has_what_that_holds_and_needs_no_constructor(copied: Any) -> None:
+    graph = Described("two adders")
+    graph.edge(graph.node("a", Add(1)), graph.node("b", Add(2)))
+    there = copied(graph)
+    assert type(there) is Described
+    assert there.about == "two adders"
+    assert there.forward(1) == 4
+    there.node("c", Add(3))
+    assert graph.nodes() == ["a", "b"]
+
+
 def test_cloudpickle_takes_functions_of_this_place() -> None:
     more = 5
     graph = Graph.somatize((lambda x: x + more) >> Pass())

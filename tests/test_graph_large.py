@@ -105,6 +105,10 @@ def test_expressions_nested_to_either_side_and_into_one_another_are_no_deeper_th
     graph = Graph.somatize(mixed)
     assert len(graph) == 901
     assert len(graph.roots()) == 301
+    for copied in COPIES.values():
+        assert Graph.somatize(copied(mixed)).edges() == graph.edges()
+    assert len(Graph.somatize(pickle.loads(pickle.dumps(right)))) == 3001
+    assert len(Graph.somatize(copy.deepcopy(marked)).devices()) == 3001
     del right, beside, marked, mixed
 
 

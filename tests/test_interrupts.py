@@ -55,21 +55,21 @@ def looks(code: CodeType) -> frozenset[int]:
 
 
 class InterruptAt:
-    """Raises KeyboardInterrupt at the `point`-th of those points in the function of somatize's engine called `name`."""
+    """Raises KeyboardInterrupt at the `point`-th of those points in the functions of somatize's engine named."""
 
-    def __init__(self, point: int, name: str) -> None:
+    def __init__(self, point: int, *names: str) -> None:
         self.left = point
-        self.name = name
+        self.names = names
         self.where = ""
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
-        if frame.f_code.co_name != self.name or not frame.f_code.co_filename.endswith("engine.py"):
+        if frame.f_code.co_name not in self.names or not frame.f_code.co_filename.endswith(("engine.py", "ending.py")):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in looks(frame.f_code):
             self.left -= 1
             if self.left < 0:
-                self.where = f"{self.name}, line {frame.f_lineno}, at {frame.f_lasti}"
+                self.where = f"{frame.f_code.co_name}, line {frame.f_lineno}, at {frame.f_lasti}"
                 raise KeyboardInterrupt(self.where)
         return self
 
@@ -127,3 +127,27 @@ def test_an_interrupt_at_any_point_of_the_loop_leaves_facts_that_hold(sinks: boo
         point += 1
     assert point > 30
     assert wrong == []
+
+
+@pytest.mark.parametrize("first", [KeyboardInterrupt, ValueError])
+def test_a_second_interrupt_while_the_first_is_told_leaves_it_told(first: type[BaseException]) -> None:
+    def fails(value: Any) -> Any:
+        raise first("the first")
+
+    run = Graph.somatize(Pass().named("a") >> node(fails))
+    run.plan()
+    for point in itertools.count():
+        told: list[dict[str, str]] = []
+        interrupt = InterruptAt(point, "failed", "annotate", "_write", "_placed")
+        traced = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            run.forward(1, watching=told.append)
+        except (KeyboardInterrupt, ValueError) as error:
+            sys.settrace(traced)
+            assert str(error) == (interrupt.where or "the first")
+        assert [fact["fact"] for fact in told if fact["fact"] != "failed"] == ["ran", "broke"], interrupt.where
+        assert told[-1]["why"] == f"{first.__name__}: the first", interrupt.where
+        if not interrupt.where:
+            break
+    assert point > 8
