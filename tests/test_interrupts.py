@@ -144,8 +144,10 @@ def test_a_second_interrupt_while_the_first_is_told_leaves_it_told(first: type[B
         try:
             run.forward(1, watching=told.append)
         except (KeyboardInterrupt, ValueError) as error:
+            raised = str(error)
+        finally:
             sys.settrace(traced)
-            assert str(error) == (interrupt.where or "the first")
+        assert raised == (interrupt.where or "the first")
         assert [fact["fact"] for fact in told if fact["fact"] != "failed"] == ["ran", "broke"], interrupt.where
         assert told[-1]["why"] == f"{first.__name__}: the first", interrupt.where
         if not interrupt.where:
