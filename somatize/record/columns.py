@@ -93,7 +93,9 @@ class Columns:
     `states` has one byte per row, of those `STATES` names. `took_us` is `GAP` where a forward did not end. `writers`
     numbers the segments: rows of one writer may be joined by a stroke, others never; empty means all are one's.
     `whys` gives for a row that broke what its `broke` fact said, as far as it is known. `left_out` has for what was
-    asked for how many streams said it, where those are too many to be drawn.
+    asked for how many streams said it, where those are too many to be drawn. `outside` has what streams said outside of
+    any forward, each as columns of their own whose forwards are batches, and `said_outside` how often other numbers
+    were said there. `asked` is of how many numbers a figure was asked for, which may be more than these.
     """
 
     run: str
@@ -104,6 +106,9 @@ class Columns:
     series: list[Series] = field(default_factory=list)
     whys: dict[int, str] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    outside: list[Columns] = field(default_factory=list)
+    said_outside: dict[str, int] = field(default_factory=dict)
+    asked: int = 0
 
     @classmethod
     def of(cls, run: str, names: Iterable[str]) -> Columns:

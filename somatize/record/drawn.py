@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from somatize import plotting
@@ -16,9 +15,22 @@ from somatize import theme as themes
 from somatize.errors import FigureError
 from somatize.theme import Theme
 
+from .batches import BatchPanels, X
 from .columns import Columns
+from .gathered import Gathered
 from .notes import notes_of, resumed_at, silence_of
-from .panels import Extent, Scale, label, place_panels, scale_of, scale_of_durations, value_axis
+from .panels import (
+    Extent,
+    Scale,
+    count_axis,
+    extent_of,
+    label,
+    place_panels,
+    scale_of,
+    scale_of_durations,
+    value_axis,
+)
+from .streams import MOST
 from .strokes import Look, Strokes, broke_trace, series_traces, took_trace
 
 if TYPE_CHECKING:
@@ -27,7 +39,9 @@ if TYPE_CHECKING:
 _POINTS = 2400
 """About how many points all series of one figure have together once they are condensed, and all durations."""
 _FEWEST_BUCKETS = 50
-_RESUMED_SHOWN, _RUNS_TOLD = 30, 6
+_RESUMED_SHOWN, _RUNS_TOLD, _MARKS_NAMED = 30, 6, 8
+_LINES = 96
+"""About how many lines of several runs have a look of their own; a run more than `MOST` never has."""
 _RUN = 28
 """How many letters of a run's name stand in the legend of several."""
 _LABEL, _TO_LEGEND = 28, 46
@@ -81,9 +95,9 @@ def _check(columns: Sequence[Columns], smooth: int | None) -> None:
 def _hues(columns: Columns) -> list[int]:
     """The number of the hue of each series: that of a stream is the same in all panels."""
     seen: dict[str, int] = {}
+    every = (*columns.series, *(line.series[0] for line in columns.outside))
     return [
-        seen.setdefault(series.name if series.stream is None else f"of {series.stream}", len(seen))
-        for series in columns.series
+        seen.setdefault(series.name if series.stream is None else f"of {series.stream}", len(seen)) for series in every
     ]
 
 
@@ -98,29 +112,42 @@ class _Progress:
         title: str | None,
         scales: Sequence[Scale],
     ) -> None:
-        self.columns = columns
+        lines = max(1, len(columns[0].series) + len(columns[0].outside))
+        named = max(2, min(MOST, _LINES // lines))
+        self.everyone = columns
+        self.columns = columns[:named]
         self.smooth = smooth
         self.look = look
         self.title = title
         asked = [series.of for series in columns[0].series]
         self.hues = _hues(columns[0])
-        self.panels, self.height = place_panels(list(dict.fromkeys(asked)))
+        apart = list(dict.fromkeys(line.series[0].of for line in columns[0].outside))
+        self.panels, over_batches, self.height = place_panels(list(dict.fromkeys(asked)), apart)
         self.within = [[place for place, of in enumerate(asked) if of == panel.name] for panel in self.panels[:-1]]
         """Of each panel but the last, the places of its series."""
-        lines = max(1, len(asked)) * len(columns)
-        self.runs = [Strokes(one, max(_FEWEST_BUCKETS, _POINTS // 4 // lines)) for one in columns]
+        buckets = max(_FEWEST_BUCKETS, _POINTS // 4 // (lines * len(self.columns)))
+        self.runs = [Strokes(one, buckets) for one in self.columns]
+        rest = columns[named:]
+        few = max(1, 4 * _POINTS // max(1, lines * len(rest)))
+        self.rest = Gathered([Strokes(one, few) for one in rest], look) if rest else None
+        self.batches = BatchPanels(self.columns, over_batches, buckets)
         self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
         of_series = scales or [scale_of(extent) for extent in self.extents[:-1]]
         self.scales = [*of_series, scale_of_durations(self.extents[-1])]
-        self.shown = themes.apart([one.run for one in columns], _RUN)
+        self.shown = themes.apart([one.run for one in self.columns], _RUN)
 
     def _extent(self, places: Sequence[int | None]) -> Extent | None:
-        drawn = [number for strokes in self.runs for place in places for number in strokes.drawn(place)]
-        return Extent(min(drawn), max(drawn), median_low(drawn)) if drawn else None
+        runs = [*self.runs, *(self.rest.runs if self.rest else ())]
+        return extent_of([number for strokes in runs for place in places for number in strokes.drawn(place)])
 
     def picture(self) -> Picture:
-        data = [trace for order in range(len(self.runs)) for trace in self._lines(order)]
         size = self.scales[-1].size
+        data: list[dict[str, Any]] = []
+        if self.rest:
+            data += self.rest.traces(self.panels, self.within, [scale.size for scale in self.scales])
+        for order in range(len(self.runs)):
+            data += (lines := self._lines(order))
+            data += self._over_batches(order, {trace["name"] for trace in lines if trace["showlegend"]})
         data += [took_trace(run, self.panels[-1], self._look(order), size) for order, run in enumerate(self.runs)]
         data += [self._breaks(order) for order in range(len(self.runs))]
         self._hover(data)
@@ -146,19 +173,27 @@ class _Progress:
                 traces += series_traces(run, place, panel, look, self.smooth, named=named, size=scale.size)
         return traces
 
+    def _over_batches(self, order: int, named: set[str]) -> list[dict[str, Any]]:
+        inside = len(self.hues) - len(self.columns[0].outside)
+        return self.batches.traces(order, lambda place, at: self._look(order, inside + place, at), self.smooth, named)
+
     def _breaks(self, order: int) -> dict[str, Any]:
         level = 0.04 + 0.06 * (order % 10)
-        return broke_trace(self.runs[order], level, f"y{len(self.panels) + 1}", self._look(order).prefix)
+        trace = broke_trace(self.runs[order], level, f"y{len(self.panels) + 1}", self._look(order).prefix)
+        if len(self.runs) > _MARKS_NAMED:
+            trace["showlegend"] = False  # a mark is red whosever it is, and what a legend can hold is little
+        return trace
 
     def _hover(self, data: list[dict[str, Any]]) -> None:
-        where = "forward %{x:,d}<br>" if self._condensed() else ""
         for trace in data:
             if "hovertemplate" not in trace:
+                counted = "batch" if trace["xaxis"] == X else "forward"
+                where = f"{counted} %{{x:,d}}<br>" if self._condensed() else ""
                 what = "%{customdata}" if "customdata" in trace else "%{y:.6~g}"
                 trace["hovertemplate"] = f"{where}{what}<extra>{trace['name']}</extra>"
 
     def _condensed(self) -> bool:
-        return any(strokes.condensed for strokes in self.runs)
+        return self.rest is not None or self.batches.condensed or any(strokes.condensed for strokes in self.runs)
 
     def _layout(self, legend: int) -> dict[str, Any]:
         title, head = themes.title(self.look, self.title or "", self._notes())
@@ -172,9 +207,10 @@ class _Progress:
             hovermode="closest" if self._condensed() else "x unified",
             hoversubplots="axis",
             legend=themes.legend(-_TO_LEGEND / self.height),
-            annotations=self._annotations(),
+            annotations=[*self._annotations(), *self.batches.labels(self.look)],
             shapes=self._resumptions(),
             xaxis=self._forwards_axis(),
+            **self.batches.axes(self.look),
         )
         for panel, extent, scale in zip(self.panels, self.extents, self.scales, strict=True):
             layout[panel.key] = value_axis(self.look, panel, extent, scale, durations=panel is self.panels[-1])
@@ -192,8 +228,12 @@ class _Progress:
         lines = []
         for name, strokes in list(zip(self.shown, self.runs, strict=True))[:_RUNS_TOLD]:
             lines += themes.wrapped(f"{name}: {'; '.join(notes_of(strokes, brief=True))}")
-        more = len(self.runs) - _RUNS_TOLD
-        return lines + ([f"and {themes.counted(more, 'run')} more"] if more > 0 else [])
+        others = len(self.rest.runs) if self.rest else 0
+        more = len(self.runs) + others - _RUNS_TOLD
+        lines += [f"and {themes.counted(more, 'run')} more"] if more > 0 else []
+        if others:
+            lines += themes.wrapped(f"the first {len(self.runs)} have colours of their own, the others are grey")
+        return lines
 
     def _annotations(self) -> list[dict[str, Any]]:
         made = []
@@ -202,12 +242,14 @@ class _Progress:
             name = "took" if took else themes.escaped(panel.name, 44)
             made.append(label(self.look, panel, name + (scale.words if extent or took else "")))
             if extent is None:
-                silence = self._no_end() if took else silence_of(self.columns, self.within[place])
+                silence = self._no_end() if took else silence_of(self.everyone, self.within[place])
                 made.append(themes.in_the_middle(self.look, silence, panel.middle))
         return made
 
     def _no_end(self) -> str:
-        return "no forward has ended" if any(len(one) for one in self.columns) else ""
+        if any(len(one) for one in self.everyone):
+            return "no forward has ended"
+        return "" if self.within else "no forwards yet"
 
     def _resumptions(self) -> list[dict[str, Any]]:
         if len(self.runs) > 1:
@@ -216,26 +258,10 @@ class _Progress:
         stroke = {"color": self.look.faint, "width": 1, "dash": "dot"}
         forwards = self.columns[0].forwards
         return [
-            {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper", "line": stroke}
+            {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": self.panels[0].high, "yref": "paper", "line": stroke}
             for at in (forwards[row] - 0.5 for row in rows[:_RESUMED_SHOWN])
         ]
 
     def _forwards_axis(self) -> dict[str, Any]:
-        found = [(one.forwards[0], one.forwards[-1]) for one in self.columns if len(one)]
-        low = min((first for first, _ in found), default=0)
-        high = max((last for _, last in found), default=1)
-        room = max(0.5, (high - low) * 0.02)
-        return themes.axis(
-            self.look,
-            anchor=self.panels[-1].ref,
-            range=[low - room, high + room],
-            dtick=1 if high - low < 12 else None,
-            nticks=8,
-            tickformat=",d",
-            hoverformat=",d",
-            unifiedhovertitle={"text": "forward %{x:,d}"},
-            title={"text": "forward", "font": {"size": themes.TEXT, "color": self.look.ink}, "standoff": 6},
-            showspikes=False,
-            showticklabels=bool(found),
-            showgrid=bool(found),
-        )
+        spans = [(one.forwards[0], one.forwards[-1]) for one in self.everyone if len(one)]
+        return count_axis(self.look, self.panels[-1], spans, "forward")

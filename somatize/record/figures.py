@@ -18,7 +18,7 @@ from .column_reader import columns_of
 from .columns import Columns
 from .drawn import progress_figure
 from .one_forward import timeline_picture
-from .streams import alike
+from .streams import MOST_PANELS, alike
 from .time_spent import spent_picture
 from .turns import one_forward, spent_in
 
@@ -46,7 +46,8 @@ def progress(
     over `smooth` said numbers (0 for none). A missing value is a gap; what is no finite number is told in words;
     every forward that broke is marked; what two writers wrote is not joined. A long run is drawn with few points
     that keep every extreme. Of ``"throughput.samples_per_s"`` and its like there is a line for each stream, 24 at
-    most, joined from one window to the next.
+    most, joined from one window to the next; what streams said outside of any forward is drawn over their batches.
+    The first 24 runs have a look of their own, further ones are grey together; of `of` the first hundred are drawn.
 
     With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
     into. Raises `UnknownRun`, `WhichRun`, `FigureError`, `ExtraMissing`.
@@ -54,7 +55,9 @@ def progress(
     plotting.require()
     names = several("of", of) if of is not None else ["loss"]
     runs: Sequence[str | None] = [None] if run is None else several("run", run)
-    title = title_of(columns := [columns_of(store, one, names) for one in runs])
+    title = title_of(columns := [columns_of(store, one, names[:MOST_PANELS]) for one in runs])
+    for one in columns:
+        one.asked = len(names)
     alike(columns)
     if widget:
         from .zoomed import zoomable

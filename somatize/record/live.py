@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize import watching
+from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
 
 from .byhand import ByHand, ending
@@ -141,6 +142,7 @@ class Live:
             return
         sink = self._sink_here()
         if sink is None:
+            self._take_outside(said(fact))
             return
         for field, path in fields:
             if field in fact:
@@ -152,6 +154,22 @@ class Live:
         if sink.over:
             with self._lock:
                 self._put(sink)
+            self._stir()
+
+    def note(self, fact: Mapping[str, Any]) -> None:
+        """Say a fact of the run as a whole, as to a `Recorder`. What streams say so is drawn over their batches.
+
+        Raises `FactError` for what has no kind or is the engine's.
+        """
+        made = said(fact)
+        if made["fact"] in KINDS:
+            raise FactError(f"a {made['fact']!r} fact is of a forward; the run as a whole has none")
+        self._take_outside(made)
+
+    def _take_outside(self, fact: Fact) -> None:
+        if fact["fact"] in self._tally.outside.kinds:
+            with self._lock:
+                self._tally.outside.take(0, fact)
             self._stir()
 
     def _hear(self, fact: Mapping[str, Any]) -> None:
@@ -196,12 +214,31 @@ class Live:
             if row < 0:
                 row = sink.row = tally.add(now)
             tally.end(row, sink.nodes, state, took_us, now, why)
-            if sink.said:
-                self._put(sink)
-            sink.order = self._closings = self._closings + 1
-            self._last_closed = sink
+            self._close(sink)
         sink.last = None
         self._stir()
+
+    def retold(self, told: Sequence[Fact], state: int, writer: int) -> None:
+        """Take a forward as a store has it, by its state, which no fact may tell, and by the number of its writer."""
+        sink = LiveSink(self.reference, self._wanted)
+        for fact in told:
+            sink.tell(fact)
+        sink.last, sink.over = None, True
+        end = next((fact for fact in told if fact["fact"] in ("finished", "broke")), {})
+        with self._lock:
+            self._number_old()
+            now, tally = time.time(), self._tally
+            row = sink.row = tally.add(now)
+            tally.wrote(row, writer)
+            tally.end(row, sink.nodes, state, ending(end)[1], now, end.get("why"))
+            self._close(sink)
+        self._stir()
+
+    def _close(self, sink: LiveSink) -> None:
+        if sink.said:
+            self._put(sink)
+        sink.order = self._closings = self._closings + 1
+        self._last_closed = sink
 
     def _put(self, sink: LiveSink) -> None:
         tally, row, told = self._tally, sink.row, sink.said

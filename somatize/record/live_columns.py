@@ -9,8 +9,9 @@ from typing import Any
 from somatize.storage.columns import number
 from somatize.storage.packing import field_path
 
-from .columns import GAP, MOST_WHYS, NUMBER, OPEN, STATES, Columns, Series
-from .streams import Said, alike, is_split
+from .columns import GAP, LOST, MOST_WHYS, NUMBER, OPEN, STATES, Columns, Series
+from .outside import Outside
+from .streams import MOST_PANELS, Said, alike, is_split
 
 _ABSENT, _FLOAT, _WHOLE, _TEXT = range(4)
 _EXACT = 2**53
@@ -64,8 +65,11 @@ class Tally:
     """
 
     def __init__(self, of: Sequence[str], summarising: Sequence[str]) -> None:
+        self.asked = len(of)
+        of = self.of = of[:MOST_PANELS]
         self.drawn = Columns.of("", [name for name in of if not is_split(name)])
-        self.of = of
+        self.outside = Outside(of)
+        """What was said outside of any forward."""
         self._streams = {field_path(name): Said(name) for name in of if is_split(name)}
         self.nodes = array("l")
         self.when = array("d")
@@ -111,15 +115,28 @@ class Tally:
         self.when.extend(_GAPS)
         self.nodes.extend(bytes(_BLOCK))
 
+    def wrote(self, row: int, writer: int) -> None:
+        """A forward is another's, from a store; what is told beside those is nobody's of them."""
+        writers = self.drawn.writers
+        self._fill_writers(writers, row)
+        writers.append(writer)
+
+    @staticmethod
+    def _fill_writers(writers: array[int], rows: int) -> None:
+        if len(writers) < rows:
+            writers.extend([max(writers, default=-1) + 1] * (rows - len(writers)))
+
     def end(self, row: int, nodes: int, state: int, took_us: int, when: float, why: str | None) -> None:
-        """A forward that has a number ended."""
+        """A forward that has a number ended, or is lost, or goes on elsewhere."""
         drawn = self.drawn
         drawn.states[row] = state
-        drawn.took_us[row] = took_us
+        ended = state not in (LOST, OPEN)
+        drawn.took_us[row] = took_us if ended else GAP
         self.nodes[row] = nodes
         self.when[row] = when
         for series in self._own:
-            series.put_number(row, float(took_us if series.name == "took_us" else nodes))
+            if ended or series.name == "nodes":
+                series.put_number(row, float(took_us if series.name == "took_us" else nodes))
         if why is not None:
             self._because(row, why)
 
@@ -172,10 +189,15 @@ class Tally:
         """What is drawn, as it is now: the forwards go on meanwhile."""
         drawn, rows = self.drawn, self._rows
         copy = Columns("", drawn.forwards[:rows], drawn.states[:rows], drawn.took_us[:rows], whys=drawn.whys.copy())
+        copy.asked = self.asked
+        if drawn.writers:
+            copy.writers = drawn.writers[:rows]
+            self._fill_writers(copy.writers, rows)
         for series in drawn.series:
             short = Series(series.name)
             short.values, short.kinds, short.words = series.values[:rows], series.kinds[:rows], series.words
             copy.series.append(short)
+        self.outside.fill(copy)
         if self._streams:
             copy.series += [series for said in self._streams.values() for series in said.series(rows)]
             copy.series.sort(key=lambda series: self.of.index(series.of))

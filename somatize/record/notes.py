@@ -8,7 +8,7 @@ from itertools import pairwise
 from somatize.theme import counted, cut
 
 from .columns import BROKE, INF, INTERRUPTED, LOST, MINUS_INF, NAN, NOTHING, NUMBER, OPEN, WORDS, Columns, Series
-from .streams import MOST
+from .streams import MOST, MOST_PANELS
 from .strokes import Strokes
 
 _ODD = ((NAN, "NaN"), (INF, "inf"), (MINUS_INF, "-inf"))
@@ -19,8 +19,11 @@ def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
     """Sentences about one run: its forwards and how they ended, what was said oddly, where it was resumed."""
     columns = strokes.columns
     notes = [_ends(columns)]
-    notes += [words for series in columns.series if (words := _oddities(columns, series, brief=brief))]
+    for what, where in [(columns, "forward"), *((line, "batch") for line in columns.outside)]:
+        notes += [words for series in what.series if (words := _oddities(what, series, where, brief=brief))]
     notes += [f"{name}: {MOST} of {count:,} streams are drawn" for name, count in columns.left_out.items()]
+    if columns.asked > MOST_PANELS:
+        notes.append(f"{MOST_PANELS} of {columns.asked:,} numbers asked for are drawn")
     notes += [words for words in (_writers(strokes, brief=brief), _condensed(strokes, brief=brief)) if words]
     return notes
 
@@ -33,10 +36,10 @@ def _ends(columns: Columns) -> str:
     return ", ".join([whole, *(f"{count:,} {word}" for count, word in counts if count)])
 
 
-def _oddities(columns: Columns, series: Series, *, brief: bool) -> str:
-    """What was said that is no finite number, with the first forward it was said in."""
+def _oddities(columns: Columns, series: Series, where: str, *, brief: bool) -> str:
+    """What was said that is no finite number, with the first forward, or batch, it was said in."""
     found = [
-        f"{count:,} {word}" + ("" if brief else f" (first in forward {columns.forwards[series.kinds.index(kind)]:,})")
+        f"{count:,} {word}" + ("" if brief else f" (first in {where} {columns.forwards[series.kinds.index(kind)]:,})")
         for kind, word in _ODD
         if (count := series.kinds.count(kind))
     ]
@@ -84,12 +87,18 @@ def _condensed(strokes: Strokes, *, brief: bool) -> str:
 def silence_of(several: Sequence[Columns], places: Sequence[int]) -> str:
     """What a panel says that has no number to draw, of the series it would hold."""
     name = several[0].series[places[0]].of
+    outside = sum(columns.said_outside.get(name, 0) for columns in several)
     if not any(len(columns) for columns in several):
-        return "no forwards yet"
+        return "no forwards yet" + (f"; {_apart(name, outside)}" if outside else "")
     kinds = b"".join(bytes(columns.series[place].kinds) for columns in several for place in places)
     if kinds.count(NOTHING) == len(kinds):
-        return f"no {cut(name, 40)} was said"
+        return f"no {cut(name, 40)} was said" + (f" in a forward; {_apart(name, outside)}" if outside else "")
     said = [(kinds.count(kind), word) for kind, word in (*_ODD, (WORDS, "text"))]
     words = ", ".join(counted(count, word, f"{word}s" if word == "text" else word) for count, word in said if count)
     assert not kinds.count(NUMBER)
     return f"{cut(name, 40)} was never a finite number: {words}"
+
+
+def _apart(name: str, count: int) -> str:
+    """That something was said which has no place among forwards."""
+    return f"{cut(name, 40)} was said {counted(count, 'time')} outside of any, which is not drawn"

@@ -31,7 +31,7 @@ from .hosts_figure import machines_picture
 from .one_forward import timeline_picture
 from .page_figures import Figures
 from .reader import run_row
-from .rows import fields_of
+from .streams import alike
 from .time_spent import spent_picture
 from .turns import OneForward, Total, one_forward
 
@@ -102,6 +102,7 @@ class _Page:
             self.row, self.about, self.digest, names = look(opened, lambda view: _read(view, run))
             self.run: str = self.row["run"]
             self.columns = columns_of(store, self.run, of or names)
+            alike([self.columns])
             self._figures(store)
         self._words()
 
@@ -195,7 +196,7 @@ def _read(view: View, run: str | None) -> tuple[dict[str, Any], dict[str, Any], 
     row = run_row(lines)
     row["forwards"] += row["holes"]
     row["lost"] += row["holes"]
-    names = [name.removesuffix(".value") for name in fields_of(lines)]
+    names = [name.removesuffix(".value") for name in lines.summarised_fields()]
     return row, about_of(lines), digest(lines), names[:_CURVES] or ["loss"]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from somatize import theme as themes
 from somatize.theme import Theme
 
-_ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN = 250, 160, 110, 44
+_ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN, _AXIS = 250, 160, 110, 44, 34
 _APART, _APART_TOOK = 1e4, 30.0
 """How far the highest is above the lowest, or of durations above the middle one, where an axis is logarithmic."""
 _LEAST, _MOST = 1e-280, 1e300
@@ -24,6 +25,8 @@ class Panel(NamedTuple):
     axis: int
     low: float
     high: float
+    x: str = "x"
+    """What its axis of forwards, or of batches, is called in a trace."""
 
     @property
     def key(self) -> str:
@@ -41,16 +44,29 @@ class Panel(NamedTuple):
         return f"y{self.axis if self.axis > 1 else ''}"
 
 
-def place_panels(names: Sequence[str]) -> tuple[list[Panel], int]:
-    """A panel for each name and one below them called ``took``; and the height of all in pixels."""
-    each = _ALONE if len(names) <= 1 else _ONE_OF_SEVERAL
-    heights = [each] * len(names) + [_TOOK]
-    whole = sum(heights) + _BETWEEN * (len(heights) - 1)
+class Panels(NamedTuple):
+    """The panels over forwards, the last of them ``took``; above them those over batches; the height of all in pixels.
+
+    The axis that follows those of the panels over forwards is left for what is marked across the first of them.
+    """
+
+    forwards: list[Panel]
+    batches: list[Panel]
+    height: int
+
+
+def place_panels(names: Sequence[str], batches: Sequence[str] = ()) -> Panels:
+    """A panel for each name, one below them called ``took``, and above all one for each name over batches."""
+    each = _ALONE if len(names) + len(batches) <= 1 else _ONE_OF_SEVERAL
+    heights = [each] * (len(batches) + len(names)) + [_TOOK]
+    whole = sum(heights) + _BETWEEN * (len(heights) - 1) + (_AXIS if batches else 0)
+    axes = [*range(len(names) + 3, len(names) + 3 + len(batches)), *range(1, len(names) + 2)]
     panels, top = [], whole
-    for axis, (name, height) in enumerate(zip([*names, "took"], heights, strict=True), start=1):
-        panels.append(Panel(name, axis, (top - height) / whole, top / whole))
-        top -= height + _BETWEEN
-    return panels, whole
+    for place, (name, axis, height) in enumerate(zip([*batches, *names, "took"], axes, heights, strict=True), 1):
+        x = "x2" if place <= len(batches) else "x"
+        panels.append(Panel(name, axis, (top - height) / whole, top / whole, x))
+        top -= height + _BETWEEN + (_AXIS if place == len(batches) else 0)
+    return Panels(panels[len(batches) :], panels[: len(batches)], whole)
 
 
 class Extent(NamedTuple):
@@ -59,6 +75,11 @@ class Extent(NamedTuple):
     low: float
     high: float
     middle: float
+
+
+def extent_of(drawn: Sequence[float]) -> Extent | None:
+    """The extent of these numbers; None if there are none."""
+    return Extent(min(drawn), max(drawn), median_low(drawn)) if drawn else None
 
 
 class Scale(NamedTuple):
@@ -101,7 +122,7 @@ def value_axis(
     """The axis of values of a panel; with nothing to draw it has no numbers on it."""
     common: dict[str, Any] = {
         "domain": [panel.low, panel.high],
-        "anchor": "x",
+        "anchor": panel.x,
         "exponentformat": "power",
         "minexponent": 4,
         "nticks": 6 if panel.high - panel.low > 0.4 else 4,
@@ -116,6 +137,27 @@ def value_axis(
         marked = {"tickvals": [at for at, _ in ticks], "ticktext": [words for _, words in ticks]}
         return themes.axis(look, **common, type="log", range=[low - room, high + room], **marked)
     return themes.axis(look, **common, type="linear", range=_room(low, high, from_zero=durations))
+
+
+def count_axis(look: Theme, panel: Panel, spans: Sequence[tuple[int, int]], what: str) -> dict[str, Any]:
+    """The axis of forwards, or of batches, below a panel; with no span to show it has no numbers on it."""
+    low = min((first for first, _ in spans), default=0)
+    high = max((last for _, last in spans), default=1)
+    room = max(0.5, (high - low) * 0.02)
+    return themes.axis(
+        look,
+        anchor=panel.ref,
+        range=[low - room, high + room],
+        dtick=1 if high - low < 12 else None,
+        nticks=8,
+        tickformat=",d",
+        hoverformat=",d",
+        unifiedhovertitle={"text": f"{what} %{{x:,d}}"},
+        title={"text": what, "font": {"size": themes.TEXT, "color": look.ink}, "standoff": 6},
+        showspikes=False,
+        showticklabels=bool(spans),
+        showgrid=bool(spans),
+    )
 
 
 _Ticks = list[tuple[float, str]]

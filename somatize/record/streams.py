@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from somatize.facts import Fact
 from somatize.storage.packing import field_path
@@ -15,6 +15,9 @@ FIELD = {"throughput": "stream"}
 
 MOST = 24
 """Up to how many streams are drawn of one number; a figure says of how many."""
+
+MOST_PANELS = 100
+"""How many numbers are drawn of those that a figure is asked for."""
 
 Key: TypeAlias = tuple[str, str | None]
 """What was asked for, and the stream that said it; None is one without a name."""
@@ -55,37 +58,68 @@ class Said:
         return made
 
 
-def alike(several: Sequence[Columns], keys: Sequence[Key] | None = None) -> None:
+class Keys(NamedTuple):
+    """What is drawn of some runs: over their forwards, and over the batches of streams outside of any."""
+
+    series: list[Key]
+    outside: list[Key]
+
+
+def alike(several: Sequence[Columns], keys: Keys | None = None) -> None:
     """Give the columns of several runs the same series in the same order: those of `keys`, else of all there are."""
-    found = _shown(several) if keys is None else list(keys)
+    found = _shown(several) if keys is None else keys
     for columns in several:
-        has = {(series.of, series.stream): series for series in columns.series}
-        columns.series = [has.get(key) or _empty(key, len(columns)) for key in found]
+        has = {_key(series): series for series in columns.series}
+        columns.series = [has.get(key) or _empty(key, len(columns)) for key in found.series]
+        lines = {_key(line.series[0]): line for line in columns.outside}
+        columns.outside = [lines.get(key) or Columns(columns.run, series=[Series(*key)]) for key in found.outside]
 
 
-def keys_of(columns: Columns) -> list[Key]:
+def keys_of(columns: Columns) -> Keys:
     """What tells the series of these columns apart."""
-    return [(series.of, series.stream) for series in columns.series]
+    return Keys([_key(series) for series in columns.series], [_key(line.series[0]) for line in columns.outside])
 
 
-def _shown(several: Sequence[Columns]) -> list[Key]:
-    streams: dict[str, set[str]] = {}
-    unnamed: dict[str, bool] = {}
-    for series in (series for columns in several for series in columns.series):
-        names = streams.setdefault(series.of, set())
-        if series.stream is not None:
-            names.add(series.stream)
-        else:
-            said = series.kinds.count(NOTHING) < len(series.kinds)
-            unnamed[series.of] = said or unnamed.get(series.of, False)
+def _key(series: Series) -> Key:
+    return series.of, series.stream
+
+
+def _shown(several: Sequence[Columns]) -> Keys:
+    outside = _by_number(line.series[0] for columns in several for line in columns.outside)
+    named = _by_number(series for columns in several for series in columns.series)
+    inside: dict[str, set[str | None]] = {}
+    for name, streams in named.items():
+        told = {stream for stream in streams if stream is not None or _said(several, name)}
+        inside[name] = told or (set() if name in outside else {None})
+    return Keys(_first(several, inside, ""), _first(several, outside, " outside of forwards"))
+
+
+def _by_number(several: Iterable[Series]) -> dict[str, set[str | None]]:
+    found: dict[str, set[str | None]] = {}
+    for series in several:
+        found.setdefault(series.of, set()).add(series.stream)
+    return found
+
+
+def _said(several: Sequence[Columns], name: str) -> bool:
+    """Whether anything was said of the series that no stream said."""
+    return any(
+        series.kinds.count(NOTHING) < len(series.kinds)
+        for columns in several
+        for series in columns.series
+        if series.of == name and series.stream is None
+    )
+
+
+def _first(several: Sequence[Columns], found: dict[str, set[str | None]], where: str) -> list[Key]:
+    """So many of the streams as are drawn, the one without a name before the others, by name."""
     keys: list[Key] = []
-    for name, named in streams.items():
-        if unnamed.get(name) or not named:
-            keys.append((name, None))
-        keys += [(name, stream) for stream in sorted(named)[:MOST]]
+    for name, streams in found.items():
+        named = sorted(stream for stream in streams if stream is not None)
+        keys += [(name, None)] * (None in streams) + [(name, stream) for stream in named[:MOST]]
         if len(named) > MOST:
             for columns in several:
-                columns.left_out[name] = len(named)
+                columns.left_out[f"{name}{where}"] = len(named)
     return keys
 
 

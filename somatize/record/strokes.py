@@ -18,7 +18,7 @@ from .panels import Panel
 _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
 _EACH_MARKED, _EACH_OF_SEVERAL = 60, 15
 """Up to how many points each has a marker, in one run or several; beyond, only those that no stroke reaches."""
-_MOST_BREAKS = 4000
+MOST_BREAKS = 4000
 _NAME = 40
 """How many letters of a series' name stand in the legend."""
 _WHY_WIDTH = 64
@@ -186,7 +186,7 @@ class Look(NamedTuple):
             "legendgroup": self.prefix or name,
             "x": xs,
             "y": ys,
-            "xaxis": "x",
+            "xaxis": panel.x,
             "yaxis": panel.ref,
             "mode": "lines",
             "connectgaps": False,
@@ -243,7 +243,7 @@ def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[
 
 def _thinned(rows: list[int]) -> list[int]:
     """All of them, or so many evenly taken that a screen could not show more."""
-    return rows if len(rows) <= _MOST_BREAKS else rows[:: -(-len(rows) // _MOST_BREAKS)]
+    return rows if len(rows) <= MOST_BREAKS else rows[:: -(-len(rows) // MOST_BREAKS)]
 
 
 def _fate(columns: Columns, row: int) -> str:

@@ -26,7 +26,7 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
     shown = plotting.widget(picture.data, picture.layout)
     keys = keys_of(columns[0])
-    names = list(dict.fromkeys(name for name, _ in keys))
+    names = list(dict.fromkeys(name for name, _ in (*keys.series, *keys.outside)))
 
     def read(stretch: Stretch) -> Picture:
         again = [columns_of(store, one.run, names, stretch) for one in columns]

@@ -152,9 +152,8 @@ class Speaking:
         stats = stream.stats()
         fact = {"fact": "throughput", "stream": stream.stream, **vars(stats)}
         fact = {field: value for field, value in fact.items() if value is not None}
-        fresh = stream.began_in is not None and any(
-            now is not None and now is not before for now, before in zip(self.marks(), stream.began_in, strict=False)
-        )
+        marks = zip(stream.ended_in or (), stream.began_in or (), strict=False)
+        fresh = any(after is not None and after is not before for after, before in marks)
         self._say(said(fact), in_forward=fresh or watching.forward_here() is not None)
 
     # -- saying

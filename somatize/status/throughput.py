@@ -56,8 +56,9 @@ class Throughput:
         self.tell: Callable[[Throughput], object] | None = None
         """Told once a window, and at the end of a pass."""
         self.before: Callable[[], Any] | None = None
-        """Asked as a step begins; what it says is in `began_in` until the next."""
+        """Asked as a step begins and as it ends; what it says is in `began_in` and `ended_in` until the next."""
         self.began_in: Any = None
+        self.ended_in: Any = None
         self._tree = tree
         self._window: deque[_Batch] = deque(maxlen=window)
         self._batches = 0
@@ -188,6 +189,8 @@ class Step:
     ) -> None:
         count = self._counter.end() if self._counter is not None else None
         if error is None:
+            if self._throughput.before is not None:
+                self._throughput.ended_in = self._throughput.before()
             self._throughput.add(self._began, self._samples, count)
 
 

@@ -395,3 +395,32 @@ def test_without_plotly_one_sentence_says_what_to_install(ran):
     assert (
         out == 3 * "ExtraMissing a figure needs plotly, which is not installed: pip install 'somatize[viz]'\n" + "1\n"
     )
+
+
+def test_runs_beyond_those_that_can_be_told_apart_are_gathered(store):
+    count = 30
+    for number in range(count):
+        values = [float(number), ValueError("x")] if number == 27 else [float(number), number + 0.5]
+        said(store, values, run=f"run <{number}>")
+    figure = progress(store, [f"run <{number}>" for number in range(count)])
+    names = [one.name for one in figure.data]
+    assert names[:3] == ["6 other runs: loss", "6 other runs: took", "6 other runs: broke"]
+    assert len(names) == 3 + 4 * 24
+    rest = trace(figure, "6 other runs: loss")
+    assert rest.y[:6] == (24.0, 24.5, None, 25.0, 25.5, None)
+    assert rest.customdata[:2] == ("run &lt;24&gt;: 24", "run &lt;24&gt;: 24.5")
+    assert 29.5 in rest.y
+    broke = trace(figure, "6 other runs: broke")
+    assert (broke.x, len(broke.y)) == ((1,), 1)
+    assert broke.hovertext[0].startswith("run &lt;27&gt;, forward 1: broke")
+    assert "the first 24 have colours of their own, the others are grey" in words(figure)
+    looks = {(one.line.color, one.line.dash) for one in figure.data if one.name.endswith("loss, smoothed")}
+    assert len(looks) == 24
+    assert figure.layout.yaxis.range[1] > 29.5
+
+
+def test_of_numbers_without_end_a_hundred_are_drawn(store):
+    said(store, [1.0])
+    figure = progress(store, of=["loss", *(f"k{number}" for number in range(1999))])
+    assert len(figure.data) == 100 * 2 + 2
+    assert "100 of 2,000 numbers asked for are drawn" in words(figure)
