@@ -204,24 +204,22 @@ class Forward(Place):
 
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
-        if self.opened:
-            each(self._close, list(self.opened))
-        elif len(self.doors) == 1 and not self.raised:
-            self._close(self.doors[0])
-        else:
-            each(self._close, [*self.doors, *self.raised])
+        interrupt: BaseException | None = None
+        for door in self.opened or (*self.doors, *self.raised):
+            try:
+                if door.remembered:
+                    remember(door, self.parent)
+                if door.closed is not None:
+                    door.closed()
+            except Exception as error:
+                warn(door.watcher, error)
+            except BaseException as error:
+                interrupt = interrupt or error
         if self.tell is not None:
             # They may hold this forward, which would then be garbage to collect.
             self.tell, self.entering = told_nothing, None
-
-    def _close(self, door: Door) -> None:
-        if door.remembered:
-            remember(door, self.parent)
-        if door.closed is not None:
-            try:
-                door.closed()
-            except Exception as error:
-                warn(door.watcher, error)
+        if interrupt is not None:
+            raise interrupt
 
 
 class Branch(Place):
@@ -239,16 +237,21 @@ class Branch(Place):
         return self._forward
 
 
-class Door(NamedTuple):
+class Door:
     """One watcher of a forward, how it is told, and its sink if it has one."""
 
-    watcher: Any
-    tell: Watcher
-    sink: Any
-    """None for a plain callable."""
-    closed: Callable[[], object] | None
-    remembered: bool
-    """Whether a context is to know it, for facts said later."""
+    __slots__ = ("closed", "remembered", "sink", "tell", "watcher")
+
+    def __init__(
+        self, watcher: Any, tell: Watcher, sink: Any, closed: Callable[[], object] | None, remembered: bool
+    ) -> None:
+        self.watcher = watcher
+        self.tell = tell
+        self.sink = sink
+        """None for a plain callable."""
+        self.closed = closed
+        self.remembered = remembered
+        """Whether a context is to know it, for facts said later."""
 
 
 class Last(NamedTuple):

@@ -15,7 +15,6 @@ The rules a watcher can rely on:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from types import BuiltinMethodType
 from typing import Any, Protocol, TypeAlias
 
@@ -74,6 +73,7 @@ class Opener(Protocol):
 Watching: TypeAlias = Watcher | Opener | list[Any] | tuple[Any, ...] | None
 """What `watching=` takes: a callable, a Recorder or its like, or a list or tuple of them, nested as you like."""
 
+_SEVERAL = (list, tuple)
 _ACCEPTED = "watching= takes a callable, a Recorder, or a list or tuple of them"
 
 
@@ -88,9 +88,9 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
         forward.tell = watching  # type: ignore[assignment]
         return
     if kind is list or kind is tuple or not hasattr(watching, "opens") or isinstance(watching, type):
-        watchers = list(_flat(watching))
-        if watchers == [watching] and not hasattr(watching, "opens"):
-            forward.tell = watching  # type: ignore[assignment]
+        watchers = _flat(watching)
+        if len(watchers) == 1 and watchers[0] is watching and not hasattr(watching, "opens"):
+            forward.tell = watching
             return
     else:
         watchers = [watching]
@@ -136,7 +136,7 @@ def _awake(forward: Forward, doors: tuple[Door, ...]) -> tuple[Door, ...]:
 
 def watchers_in(watching: Watching) -> list[Any]:
     """The watchers given in `watching`, one by one. Raises `WatchingError`."""
-    return list(_flat(watching)) if watching is not None else []
+    return _flat(watching) if watching is not None else []
 
 
 def sink_here(watcher: object) -> Any:
@@ -207,23 +207,26 @@ def progress_from_node(place: Place, step: int, node: str, done: int, total: int
             forward.progress(node, done, total)
 
 
-def _flat(watching: Any) -> Iterator[Any]:
+def _flat(watching: Any) -> list[Any]:
+    found: list[Any] = []
     seen: set[int] = set()
     pending = [watching]
     while pending:
         watcher = pending.pop()
-        if isinstance(watcher, list | tuple) and not callable(watcher):
-            if id(watcher) in seen:
-                continue
-            seen.add(id(watcher))
-            pending.extend(reversed(watcher))
+        if type(watcher) is BuiltinMethodType:
+            found.append(watcher)
+        elif isinstance(watcher, _SEVERAL) and not callable(watcher):
+            if id(watcher) not in seen:
+                seen.add(id(watcher))
+                pending.extend(reversed(watcher))
         elif hasattr(watcher, "opens") and not isinstance(watcher, type):
             if id(watcher) not in seen:  # a recorder named twice still writes one record
                 seen.add(id(watcher))
-                yield watcher
+                found.append(watcher)
         else:
             _callable(watcher)
-            yield watcher
+            found.append(watcher)
+    return found
 
 
 def _callable(watcher: Any) -> None:

@@ -123,6 +123,21 @@ def test_a_watcher_named_twice_is_told_twice_and_an_opener_once() -> None:
     assert sinks.calls == ALL
 
 
+def test_watchers_are_told_apart_by_what_they_are_and_not_by_what_they_equal() -> None:
+    class Odd(On):
+        def __eq__(self, other: object) -> bool:
+            raise TypeError("compared")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    raising, other = Odd("ran a"), Odd("never")
+    with pytest.warns(WatcherWarning, match="dashboard down"):
+        two().forward(1, watching=[raising, other, Sinks()])
+    assert (short(raising.told), short(other.told)) == (["ran a"], OK)
+    two().forward(1, watching=other)
+    assert short(other.told) == [*OK, *OK]
+
+
 def test_a_list_that_holds_itself_is_walked_once() -> None:
     seen: Facts = []
     watchers: list[Any] = [seen.append]

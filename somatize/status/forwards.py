@@ -14,7 +14,7 @@ from somatize.facts import Fact
 from .asking import Asked
 from .events import EventKind
 from .flops import COUNTING
-from .tasks import Entered
+from .tasks import OPEN, Entered
 from .tree import CHAIN, Tree
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ForwardTasks:
     """The sink of one forward."""
 
-    __slots__ = ("_asked", "_counting", "_graph", "_nodes", "_there", "_tree", "status", "task")
+    __slots__ = ("_asked", "_counting", "_forward", "_graph", "_nodes", "_there", "_tree", "status", "task")
     forgets = True
 
     def __init__(self, status: Status, tree: Tree, graph: Any) -> None:
@@ -34,6 +34,7 @@ class ForwardTasks:
         task._shown = self
         self._tree = tree
         self._graph = graph
+        self._forward: watching.Forward | None = None
         self._asked: Asked | None = None
         self._nodes: dict[str, Entered] = {}
         self._there: dict[str | None, Task] | None = None
@@ -46,26 +47,34 @@ class ForwardTasks:
         tree = self._tree
         if self._counting is not None or tree.listeners.everyone or tree.looked or not tree.alive:
             return False
-        self._asked = Asked(forward, self._graph)
+        self._forward = forward
         return True
+
+    def _asking(self) -> Asked | None:
+        """Whom to ask, of a forward that need not tell."""
+        if self._asked is None and self._forward is not None:
+            self._asked = Asked(self._forward, self._graph)
+        return self._asked
 
     def here(self) -> Task:
         """The task of the node that runs in this context, or else of the forward."""
-        asked = self._asked
+        asked = self._asking()
         entered = self._at(asked, asked.step_here()) if asked is not None else None
         return entered.made() if entered is not None else self.task
 
     def look(self) -> None:
         """Somebody looks: the nodes that run have tasks."""
-        if self._asked is not None:
-            self._at(self._asked, self._asked.forward.step)
+        asked = self._asking()
+        if asked is not None:
+            self._at(asked, asked.forward.step)
         for entered in list(self._nodes.values()):
             entered.made()
 
     def wake(self) -> None:
         """It is to be told of all that follows."""
-        if self._asked is not None:
-            self._asked.wake(self)
+        asked = self._asking()
+        if asked is not None:
+            asked.wake(self)
 
     def _at(self, asked: Asked, step: int) -> Entered | None:
         """The node of a step, which runs."""
@@ -104,8 +113,6 @@ class ForwardTasks:
             entered = self._nodes.get(fact["node"])
             if entered is None or entered._made is not None or self._looked_at():
                 self._ended(fact, EventKind.FINISHED)
-                if self._asked is not None:
-                    self.task._done = self._asked.order(fact["node"]) + 1
             else:
                 self._ran(entered, fact)
         elif kind == "failed":
@@ -152,14 +159,17 @@ class ForwardTasks:
     def closed(self) -> None:
         """The forward is over, whatever was told of it."""
         task, asked = self.task, self._asked
-        if asked is not None and asked.asleep:
+        if self._forward is not None and task.state is OPEN and (asked is None or asked.asleep):
             task._done = task._total or 0
-        self._tree.end(task, EventKind.FINISHED)
+        if self._forward is not None and asked is None:
+            self._tree.end_unseen(task)
+        else:
+            self._tree.end(task, EventKind.FINISHED)
         if self._nodes:
             for entered in self._nodes.values():
                 entered.over()
             self._nodes.clear()
-        task._shown = self._there = self._asked = self._counting = self._graph = None
+        task._shown = self._forward = self._asked = self._there = self._counting = self._graph = None
 
     def _looked_at(self) -> bool:
         return self._counting is not None or bool(self._tree.listeners.everyone)
@@ -185,7 +195,8 @@ class ForwardTasks:
         if self._counting is not None and entered.operators is not None:
             self._counting.node(entered.operators, took)
         tree.end(task, kind, fact["why"] if kind is EventKind.FAILED else None, mark, took)
-        forward._done += 1
+        asked = self._asking()
+        forward._done = forward._done + 1 if asked is None else asked.order(node) + 1
         if tree.listeners.followers:
             tree.updated(forward)
 

@@ -170,6 +170,19 @@ class Tree:
         if self.alive:
             self._leave(task, kind)
 
+    def end_unseen(self, task: Task) -> None:
+        """A quiet task ends that nobody was told of or looked at, so that nothing can be open in it."""
+        if task.state is not OPEN:
+            return
+        task._ended = self.clock()
+        task.state = FINISHED
+        if task.parent is None:
+            self.roots.pop(task, None)
+        elif task.parent._children is not None:
+            task.parent._children.pop(task, None)
+        if CHAIN.get() is task:
+            CHAIN.set(task._outer)
+
     def _leave(self, task: Task, kind: EventKind) -> None:
         if task._untold:
             self._tell_update(task)

@@ -410,6 +410,22 @@ def test_a_forward_that_fails_unseen_has_failed() -> None:
     assert names_in(status) == []
 
 
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_forward_that_fails_says_how_far_it_was_whether_seen_or_not(listens: bool) -> None:
+    status, kept = Status(), []
+    if listens:
+        status.subscribe(lambda event: None)
+
+    def fails(value: Any) -> Any:
+        kept[:] = list(status._tree.roots)
+        raise ValueError("two of three")
+
+    graph = Graph.somatize(node(abs).named("a") >> node(fails).named("b") >> node(abs).named("c"))
+    with pytest.raises(ValueError):
+        graph.forward(1, watching=status)
+    assert (kept[0].done, kept[0].total, kept[0].percent) == (2, 3, 66)
+
+
 def test_another_watcher_that_raises_wakes_nobody_and_stops_nothing() -> None:
     status, kept = Status(), []
 
