@@ -6,18 +6,22 @@ What is compared is everything but times: see `without_times`.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import kaleido
 import nbclient
 import nbformat
+import plotly.io
 
 HERE = Path(__file__).resolve().parent
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -33,9 +37,22 @@ _RULES = (
 )
 
 
+@contextmanager
+def one_browser() -> Iterator[None]:
+    """Pictures made meanwhile are made by one browser; else each starts its own."""
+    kaleido.start_sync_server(plotlyjs=plotly.io.defaults.plotlyjs, silence_warnings=True)
+    try:
+        yield
+    finally:
+        kaleido.stop_sync_server(silence_warnings=True)
+
+
 def executed(path: Path) -> Any:
-    """The notebook at `path`, run from its first cell to its last. Raises what a cell raised."""
-    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype+png"
+    """The notebook at `path`, run from its first cell to its last, with a picture beside each figure.
+
+    Raises what a cell raised.
+    """
+    os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
         notebook,
@@ -47,7 +64,17 @@ def executed(path: Path) -> Any:
     client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", ()):
+            _picture(output.get("data", {}))
     return notebook
+
+
+def _picture(data: dict[str, Any]) -> None:
+    if PLOTLY in data and PNG not in data:
+        layout = data[PLOTLY]["layout"]
+        size = {"width": layout.get("width", 700), "height": layout.get("height", 500)}
+        png = kaleido.calc_fig_sync(data[PLOTLY], opts={"format": "png", **size})
+        data[PNG] = base64.b64encode(png).decode("ascii")
 
 
 def without_times(notebook: Any) -> list[str]:
@@ -111,4 +138,6 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(check="--check" in sys.argv[1:]))
+    with one_browser():
+        different = main(check="--check" in sys.argv[1:])
+    sys.exit(different)

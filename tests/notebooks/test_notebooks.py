@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +15,14 @@ ALL = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
-def execute() -> ModuleType:
+def execute() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("execute", NOTEBOOKS / "execute.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    with module.one_browser():
+        yield module
 
 
 def test_the_two_that_begin_are_there() -> None:
