@@ -39,6 +39,9 @@ try:
 except ImportError as missing:
     raise ExtraMissing("a broker on Ray needs ray: pip install 'somatize[ray]'") from missing
 
+_LOOK = 0.2
+"""Seconds after which it is looked whether an interrupt came."""
+
 
 def connections(hosts: Mapping[str, Mapping[str, Any]], address: str | None, start_timeout: float) -> dict[str, Any]:
     """A row of actors, not started yet, for each host; and Ray, which is."""
@@ -205,6 +208,17 @@ def _nowhere(number: int, node: str) -> None:
     """Where a worker of our own would note at which step it is."""
 
 
+def _coming(stream: Any) -> Iterator[list[Any]]:
+    """What an actor says, as it comes; an interrupt is seen to in between, which Ray by itself does once a second."""
+    while True:
+        if ray.wait([stream], timeout=_LOOK)[0]:
+            try:
+                reference = next(stream)
+            except StopIteration:
+                return
+            yield ray.get(reference)
+
+
 class ActorConnection:
     """To one actor of one host."""
 
@@ -269,8 +283,7 @@ class ActorConnection:
         return error
 
     def _heard(self, stream: Any, trip: Trip, hear: Callable[[Said], None]) -> Landed | None:
-        for reference in stream:
-            message = ray.get(reference)
+        for message in _coming(stream):
             if message[0] == "lacks":
                 return None
             for said in message[1]:
