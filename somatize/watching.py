@@ -32,6 +32,7 @@ __all__ = [
     "Sink",
     "Watching",
     "forward_here",
+    "is_async",
     "place_of",
     "progress_from_node",
     "say_from_node",
@@ -234,12 +235,15 @@ def _callable(watcher: Any) -> None:
         raise WatchingError(f"{_ACCEPTED}; this is the class {watcher.__name__}: give an instance of it")
     if not callable(watcher):
         raise WatchingError(f"{_ACCEPTED}, not {watcher!r}")
-    code = getattr(watcher, "__code__", None)
-    if _is_async(watcher) if code is None else code.co_flags & 0x280:  # CO_COROUTINE | CO_ASYNC_GENERATOR
+    if is_async(watcher):
         raise WatchingError(f"{_ACCEPTED}; {watcher!r} is async, and nobody would await it")
 
 
-def _is_async(watcher: Any) -> bool:
+def is_async(watcher: Any) -> bool:
+    """Whether what a callable answers would have to be awaited."""
+    code = getattr(watcher, "__code__", None)
+    if code is not None:
+        return bool(code.co_flags & 0x280)  # CO_COROUTINE | CO_ASYNC_GENERATOR
     while hasattr(watcher, "func"):  # a partial is what its function is
         watcher = watcher.func
     return any(inspect.iscoroutinefunction(called) for called in (watcher, getattr(type(watcher), "__call__", None)))  # noqa: B004  it is the function that is asked

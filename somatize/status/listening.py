@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+from somatize.errors import BadOption
+from somatize.watching import is_async
+
 from .events import Event
 
 Listener: TypeAlias = Callable[[Event], object]
@@ -36,9 +39,14 @@ class Listeners:
         self._inside = threading.local()
 
     def subscribe(self, listener: Listener, *, updates: bool = True) -> Callable[[], None]:
-        """Send every event, or all but updates, to `listener` until what is returned is called, once or again."""
+        """Send every event, or all but updates, to `listener` until what is returned is called, once or again.
+
+        Raises `BadOption` for what nobody can call, or would have to await.
+        """
         if not callable(listener):
-            raise TypeError(f"a listener is a callable that takes an event, not {listener!r}")
+            raise BadOption(f"a listener is a callable that takes an event, not {listener!r}")
+        if is_async(listener):
+            raise BadOption(f"a listener is called, not awaited, and {listener!r} is async")
         entry = _Subscription(listener)
         with self._lock:
             self.everyone = (*self.everyone, entry)

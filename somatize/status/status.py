@@ -174,7 +174,7 @@ class Status:
 
         It is called where the thing happens, in whichever thread. Updates of one task are sent ten times a second at
         most, the last one always; with `updates=False` none is, which costs a loop nothing. One that raises is logged
-        and unsubscribed.
+        and unsubscribed. Raises `BadOption` for what is no callable, or would have to be awaited.
         """
         taken_back = self._tree.listeners.subscribe(listener, updates=updates)
         for task in self._tree.everything():

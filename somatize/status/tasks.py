@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from operator import index
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -128,7 +129,9 @@ class Task:
         return min(99, math.floor(100 * self._done / total)) if total else 0
 
     def advance(self, amount: float = 1) -> None:
-        """So much more is done; a negative amount takes back, down to nothing."""
+        """So much more is done; a negative amount takes back, down to nothing. Raises `BadOption` for no number."""
+        if type(amount) is not int and type(amount) is not float:
+            amount = checked_number("amount", amount)
         if self.state is not OPEN:
             return
         tree = self._tree
@@ -151,8 +154,8 @@ class Task:
         if self.state is not OPEN:
             return
         if done is not None:
-            known = checked_total(done)
-            self._done = known if known is not None else 0 if done < 0 else self._done
+            known = checked_number("done", done)
+            self._done = known if 0 <= known < _MOST else 0 if known < 0 else self._done
         if total is not ...:
             self._total = checked_total(total)
         if name is not None:
@@ -240,12 +243,19 @@ def checked_total(total: object) -> float | None:
     """
     if total is None:
         return None
-    if isinstance(total, int):
-        return total if 0 <= total < _MOST else None
-    try:
-        number = float(total)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise BadOption(f"total={total!r}: it is a number, or None where it is unknown") from error
-    if isinstance(total, str):
-        raise BadOption(f"total={total!r} is text; give the number {number:g}")
+    number = checked_number("total", total, ", or None where it is unknown")
     return number if 0 <= number < _MOST else None
+
+
+def checked_number(what: str, given: object, otherwise: str = "") -> int | float:
+    """`given` as a number of Python, which holds on to nothing. Raises `BadOption` for what is none."""
+    if isinstance(given, str):
+        raise BadOption(f"{what}={given!r} is text; give a number{otherwise}")
+    try:
+        return index(given)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    try:
+        return float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise BadOption(f"{what}={given!r}: it is a number{otherwise}") from error

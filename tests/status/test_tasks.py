@@ -9,9 +9,13 @@ import math
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from somatize.errors import BadOption
 from somatize.status import EventKind, Status, Task, TaskEvent
@@ -234,6 +238,23 @@ def test_what_is_no_number_is_refused_before_any_work() -> None:
         with pytest.raises(BadOption, match="total="):
             status.task("x", wrong)  # type: ignore[arg-type]
     assert status.current is None
+    with status.task("x", 10) as task:
+        for wrong in ("1", None, object(), [1]):
+            with pytest.raises(BadOption, match="amount="):
+                task.advance(wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadOption, match="done="):
+            task.update(done="1")  # type: ignore[arg-type]
+        assert (task.done, task.state) == (0, "open")
+
+
+@pytest.mark.parametrize("one", [True, np.int64(1), np.float32(1), Decimal(1), Fraction(1), torch.tensor(1)])
+def test_any_number_counts_and_becomes_one_of_python(one: Any, clock: Any) -> None:
+    with Status(clock=clock) as status, status.task("x", total=one) as task:
+        clock.pass_(2)
+        task.advance(one)
+        assert (task.done, task.total, task.percent, task.rate, task.remaining) == (1, 1, 99, 0.5, 0.0)
+        task.update(done=one, total=one + one)
+        assert {type(task.done), type(task.total)} <= {int, float}
 
 
 def test_elapsed_and_remaining_are_sensible_or_absent(clock: Any) -> None:
@@ -327,8 +348,10 @@ def test_subscribing_is_taken_back_once_or_again() -> None:
     second()
     status.task("y").finish()
     assert len(seen) == 3
-    with pytest.raises(TypeError, match="a listener is a callable"):
+    with pytest.raises(BadOption, match="a listener is a callable"):
         status.subscribe(3)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="async"):
+        status.subscribe(asyncio.sleep)
 
 
 def test_what_a_listener_causes_is_told_to_nobody() -> None:
