@@ -68,11 +68,12 @@ class _Pass:
         """The forwards whose facts have to be looked at one by one; of the others turns are counted, and no more."""
         whole = b"".join([body for _, body in stretch])
         marks = [mark for mark in _MARKS if mark in whole]
-        odd = [any(mark in body for mark in marks) for _, body in stretch]
-        counted = self.tally.take_packed([body for (_, body), is_odd in zip(stretch, odd, strict=True) if not is_odd])
-        for (forward, body), is_odd in zip(stretch, odd, strict=True):
-            if is_odd or not counted:
-                yield from lines.unpacked(forward, [body])
+        odd = [row for row in stretch if any(mark in row[1] for mark in marks)] if marks else []
+        apart = {forward for forward, _ in odd}
+        if not self.tally.take_packed([body for forward, body in stretch if forward not in apart]):
+            odd = stretch
+        for forward, body in odd:
+            yield from lines.unpacked(forward, [body])
 
     def _take(self, forward: int | None, facts: Iterable[Fact]) -> None:
         for fact in facts:

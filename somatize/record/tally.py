@@ -60,13 +60,13 @@ class Tally:
     def over(self, lines: RunLines, since: int = 0) -> Tally:
         """Count the turns of each forward of a run from `since` on."""
         for stretch in stretches(lines, since):
-            failing = [_FAILED in body for _, body in stretch]
-            plain = [body for (_, body), failed in zip(stretch, failing, strict=True) if not failed]
-            counted = self.take_packed(plain)
-            for (forward, body), failed in zip(stretch, failing, strict=True):
-                if failed or not counted:
-                    for _, told in lines.unpacked(forward, [body]):
-                        self.take(told)
+            odd = [row for row in stretch if _FAILED in row[1]]
+            failing = {forward for forward, _ in odd}
+            if not self.take_packed([body for forward, body in stretch if forward not in failing]):
+                odd = stretch
+            for forward, body in odd:
+                for _, told in lines.unpacked(forward, [body]):
+                    self.take(told)
         return self
 
     def take(self, told: Iterable[Fact]) -> None:
