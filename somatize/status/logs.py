@@ -94,7 +94,7 @@ class StatusHandler(logging.Handler):
 
     def __init__(self, logs: Logs, logger: logging.Logger, once: _Once | None) -> None:
         super().__init__()
-        self._logs = weakref.ref(logs)
+        self._logs: Callable[[], Logs | None] = weakref.ref(logs)
         self._once = once
         self.logger = logger
 
@@ -125,7 +125,8 @@ class StatusHandler(logging.Handler):
         self.logger.addHandler(self)
 
     def detach(self) -> None:
-        """Leave the logger, and its list of handlers as it was, but for what others did to it."""
+        """Leave the logger for good, and its list of handlers as it was, but for what others did to it."""
+        self._logs = _gone  # who kept a copy of the list may put it back
         self.logger.removeHandler(self)
         if isinstance(self.logger.handlers, _RootHandlers):
             with _logging_lock():
@@ -142,16 +143,19 @@ class _RootHandlers(list[logging.Handler]):
 
 
 class _Once:
-    """Whether a record is met for the first time in its thread; a record passes all its handlers in one."""
+    """Whether a record is met for the first time in its thread; a record passes all its handlers in one.
+
+    A handler it passes on its way may log too, so a few are remembered.
+    """
 
     def __init__(self) -> None:
         self._seen = threading.local()
 
     def first(self, record: logging.LogRecord) -> bool:
-        last = getattr(self._seen, "last", None)
-        if last is not None and last() is record:
+        last = getattr(self._seen, "last", ())
+        if any(seen() is record for seen in last):
             return False
-        self._seen.last = weakref.ref(record)
+        self._seen.last = (weakref.ref(record), *last[:7])
         return True
 
 
@@ -211,6 +215,10 @@ def _logger(name: str) -> logging.Logger:
         return logging.root
     known = logging.root.manager.loggerDict.get(name)
     return known if isinstance(known, logging.Logger) else logging.getLogger(name)
+
+
+def _gone() -> None:
+    """What a handler that has left hands its records to."""
 
 
 def _shown(thing: object, how: Callable[[object], str] = repr) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from somatize import watching
+from somatize import places, watching
 from somatize.facts import Fact, said
 
 from .tasks import FAILED, OPEN, Task
@@ -139,7 +139,7 @@ class Speaking:
         place = watching.HERE.get()
         if place is not None and place.step < 0 and place.forward.tell is not None:
             return True
-        return _within(watching)
+        return _within_watching()
 
     # -- throughput
 
@@ -188,12 +188,12 @@ def _told(watcher: Any, fact: Fact, in_forward: bool) -> None:
     (of_the_run or watcher)(fact)
 
 
-def _within(module: Any) -> bool:
-    """Whether a function of `module` is being called in this thread."""
+def _within_watching() -> bool:
+    """Whether one of the functions is at work in this thread by which watchers are called; they call nobody else."""
     frame: FrameType | None = sys._getframe(2)
-    names = vars(module)
+    of_watching, of_places = vars(watching), vars(places)
     while frame is not None:
-        if frame.f_globals is names:
+        if frame.f_globals is of_watching or frame.f_globals is of_places:
             return True
         frame = frame.f_back
     return False

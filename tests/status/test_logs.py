@@ -146,6 +146,33 @@ def test_a_record_that_passes_several_of_its_loggers_arrives_once() -> None:
     assert messages(status) == ["one", "two", "three"]
 
 
+def test_one_that_is_logged_while_another_is_handled_does_not_make_it_arrive_again() -> None:
+    class Echoes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno == logging.WARNING:
+                logging.getLogger("myproject.part").info("echo of %s", record.getMessage())
+
+    logging.getLogger("myproject.part").setLevel(logging.INFO)
+    with Status(loggers=("", "myproject", "myproject.part")) as status:
+        logging.getLogger("myproject.part").addHandler(Echoes())
+        logging.getLogger("myproject.part").warning("one")
+        assert messages(status) == ["one", "echo of one"]
+
+
+@pytest.mark.parametrize("logger", ["", "somatize"])
+def test_a_handler_that_others_put_back_after_its_status_closed_does_nothing(logger: str, state: Any) -> None:
+    before, found = state(), logging.getLogger(logger)
+    status = Status(loggers=(logger,))
+    copied = found.handlers[:]
+    status.close()
+    found.handlers, own = copied, found.handlers
+    stream = handled_by(logger)
+    log.warning("afterwards")
+    assert (messages(status), stream.getvalue()) == ([], "afterwards\n")
+    found.handlers = own
+    assert state() == before
+
+
 def test_no_level_and_no_propagation_is_changed() -> None:
     with Status(loggers=("myproject",)) as status:
         logging.getLogger("myproject").info("under the root's level")

@@ -210,6 +210,46 @@ def test_what_a_watcher_logs_is_never_said(alone: bool) -> None:
     assert len([entry for entry in status.logs if "was told" in entry.message]) >= 4  # they are kept all the same
 
 
+class ChattySink:
+    def __getattribute__(self, offered: str) -> Any:
+        log.warning("asked for %s", offered)
+        if offered not in ("tell", "entering", "progress", "closed"):
+            raise AttributeError(offered)
+        return lambda *said: log.warning("%s %s", offered, said)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", ["plain", "fan", "mapped"])
+def test_what_any_offer_of_a_watcher_logs_is_never_said(shape: str, threads: int) -> None:
+    told: list[Any] = []
+
+    class Chatty:
+        def opens(self, graph: Any) -> Any:
+            log.warning("opens")
+            return ChattySink()
+
+    def work(value: Any, ctx: Any) -> Any:
+        ctx.tell({"fact": "loss", "value": 1})
+        ctx.progress(1, 2)
+        log.warning("of the node")
+        return value
+
+    def items(value: Any) -> Any:
+        for item in (1, 2):
+            log.warning("of the items")
+            yield item
+
+    graph = {
+        "plain": Graph.somatize(node(work).named("a")),
+        "fan": Graph.somatize(node(abs).named("r") >> (node(work).named("a") | node(abs).named("b"))),
+        "mapped": Graph.somatize(node(items).named("r") >> node(work).mapped().named("a")),
+    }[shape]
+    with Status(watching=told.append) as status:
+        graph.forward(1, watching=[Chatty(), status], threads=threads)
+    expected = ["of the node", "of the items"] * 2 if shape == "mapped" else ["of the node"]
+    assert sorted(fact["message"] for fact in said("log", told)) == sorted(expected)
+
+
 def test_a_watcher_that_raises_is_told_nothing_more() -> None:
     calls, told = [], []
 
