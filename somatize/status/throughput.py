@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from somatize.errors import BadOption
 
 from .flops import Count, Counter
+from .sizes import samples_in
 from .tree import Tree
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class Throughput:
         One that raises is not counted. Forwards inside no step are not counted either. Raises `BadOption` for samples
         that are no whole number, zero or more.
         """
-        return Step(self, _whole(samples) if samples is not None else sizes(batch))
+        return Step(self, _whole(samples) if samples is not None else samples_in(batch))
 
     def stats(self) -> ThroughputStats:
         """How it goes; costs a pass over the window."""
@@ -199,44 +200,6 @@ class _End:
 
 
 _END = _End()
-
-
-def sizes(batch: Any) -> int | None:
-    """How many samples a batch seems to hold, or None; never raises, and looks at no element.
-
-    Of a batch of graphs its graphs or the nodes asked for; of an array or tensor its first dimension; of a tuple,
-    list or dict the first dimension of what it holds first, so ``(x, y)`` counts x; else its length.
-    """
-    try:
-        return _size(batch)
-    except Exception:
-        return None
-
-
-def _size(batch: Any) -> int | None:
-    if batch is None or isinstance(batch, str | bytes | int | float):
-        return None
-    for name in ("num_graphs", "batch_size", "num_nodes"):
-        said = getattr(batch, name, None)
-        if isinstance(said, tuple) and said:
-            said = said[0]
-        if isinstance(said, int) and not isinstance(said, bool):
-            return said
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else None
-    first = _first(batch)
-    if getattr(first, "shape", None):
-        return int(first.shape[0])
-    if isinstance(batch, dict) or (isinstance(batch, tuple | list) and isinstance(first, dict) and len(batch) <= 1):
-        return _size(first)
-    return len(batch)
-
-
-def _first(batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return next(iter(batch.values()), None)
-    return batch[0] if isinstance(batch, list | tuple) and batch else None
 
 
 def _whole(samples: Any) -> int:

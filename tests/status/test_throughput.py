@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from somatize import Graph
 from somatize.errors import BadOption
 from somatize.status import Status, TaskEvent, ThroughputStats
-from somatize.status.throughput import sizes
+from somatize.status.sizes import samples_in
 
 A = torch.ones(8, 8)
 MATMUL = 2 * 8**3
@@ -156,13 +156,25 @@ class Pair(NamedTuple):
         ((), 0),
         ({"a": [1, 2]}, 2),
         ({"x": torch.zeros(5, 2), "y": torch.zeros(5)}, 5),
-        (UserDict(a=[1, 2, 3]), 1),
+        (UserDict(a=[1, 2, 3]), 3),
+        (UserDict(input_ids=torch.zeros(5, 9), labels=torch.zeros(5)), 5),
+        ({"weight": torch.tensor(1.0), "name": "a", "x": torch.zeros(5, 2)}, 5),
+        ({"names": ["a", "b", "c"], "epoch": 1}, 3),
+        ({"inputs": {"x": torch.zeros(5, 2)}}, 5),
+        ({}, None),
         (torch.zeros(4, 7), 4),
         (torch.tensor(3.0), None),
         (np.zeros((6, 2)), 6),
         ((torch.zeros(4, 7), torch.zeros(4)), 4),
         ([torch.zeros(4, 7), torch.zeros(4)], 4),
         (Pair(np.zeros(3), np.zeros(3)), 3),
+        (((torch.zeros(4, 7), torch.zeros(4)), torch.zeros(4)), 4),
+        ((["a", "b", "c"], torch.zeros(3)), 3),
+        (({"x": torch.zeros(5, 2)}, torch.zeros(5)), 5),
+        (([np.zeros((3, 8, 8)), np.zeros((3, 9, 8)), np.zeros((1, 8, 8)), np.zeros((3, 9, 9))], [1, 2, 3, 4]), 4),
+        ([{"x": torch.zeros(5, 2)}], 5),
+        ([{"x": torch.zeros(3, 2)}, {"x": torch.zeros(3, 2)}], 2),
+        ([["a"], ["b"], ["c"]], 3),
         ([{"a": 1}, {"a": 2}, {"a": 3}], 3),
         ("a text", None),
         (b"bytes", None),
@@ -173,11 +185,13 @@ class Pair(NamedTuple):
         (SimpleNamespace(batch_size=3, num_nodes=90), 3),
         (SimpleNamespace(batch_size=torch.Size([12, 2])), 12),
         (SimpleNamespace(num_nodes=90), 90),
+        (SimpleNamespace(num_nodes=np.int64(90)), 90),
+        (SimpleNamespace(num_graphs=torch.tensor(8)), 8),
         (SimpleNamespace(num_nodes=lambda: 1, batch_size=True), None),
     ],
 )
 def test_how_many_samples_a_batch_holds(batch: Any, size: int | None) -> None:
-    assert sizes(batch) == size
+    assert samples_in(batch) == size
 
 
 def test_a_batch_whose_size_raises_is_counted_without() -> None:
