@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ONES = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
@@ -51,11 +52,12 @@ class RunName(click.ParamType):  # type: ignore[type-arg]
     name = "run"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The runs of the store that was given before, the newest first."""
+        """The runs of the store that was given before, the newest first; less those whose names no line can hold."""
         place = ctx.params.get("path") or next(map(Path, ctx.args), None)  # an option that lacks its value stops it all
         taken = ctx.params.get(param.name or "") or ()
         names = [] if place is None else _names(place)
-        return [CompletionItem(name) for name in reversed(names) if name.startswith(incomplete) and name not in taken]
+        found = (name for name in reversed(names) if name.startswith(incomplete) and name not in taken)
+        return [CompletionItem(name) for name in found if not _CONTROL.search(name)]
 
 
 def _names(place: Path) -> list[str]:

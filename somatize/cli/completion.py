@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import click
-from click.shell_completion import BashComplete, add_completion_class, get_completion_class
+from click.shell_completion import BashComplete, FishComplete, add_completion_class, get_completion_class
 
 from .arguments import Reader
 
@@ -57,7 +57,14 @@ class Bash(BashComplete):
         return f"{item.type}\x1f{self._begun}\x1f{item.value}"
 
 
+class Fish(FishComplete):
+    """Fish, told the whole of a word that has a comma in it, as names of runs have."""
+
+    source_template = FishComplete.source_template.replace('string split "," ', 'string split --max 1 "," ')
+
+
 add_completion_class(Bash)
+add_completion_class(Fish)
 
 
 @click.command(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import get_completion_class
 
+from somatize import Graph, Recorder, Store, node
 from somatize.cli.command import somatize
 from tests.cli.conftest import NAMES, call
 from tests.cli.terminals import ENVIRONMENT
@@ -96,3 +97,19 @@ def test_every_shell_has_its_script(shell):
     script = call("completion", shell).stdout
     assert f"_SOMATIZE_COMPLETE={shell}_complete" in script
     assert "Invalid value" in call("completion", "cmd", code=2).stderr
+
+
+def test_a_name_that_no_line_can_hold_is_not_offered(tmp_path):
+    graph = Graph.somatize(node(abs))
+    with Store(tmp_path / "runs") as store:
+        for name in ("plain", "new\nline", "tab\there", "a,b c"):
+            with Recorder(store, run=name) as recorder:
+                graph.forward(1, watching=recorder)
+    kind = get_completion_class("fish")
+    items = kind(somatize, {}, "somatize", "_SOMATIZE_COMPLETE").get_completions(["nodes", str(tmp_path / "runs")], "")
+    assert [item.value for item in items] == ["a,b c", "plain"]
+
+
+def test_fish_is_not_made_to_take_a_word_apart_at_its_commas():
+    (split,) = (line for line in call("completion", "fish").stdout.splitlines() if "string split" in line)
+    assert split.strip() == 'set -l metadata (string split --max 1 "," $completion);'
