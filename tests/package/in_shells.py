@@ -1,4 +1,4 @@
-"""Completion as the shells do it that a test cannot count on: python tests/package/in_shells.py, where zsh and fish are.
+"""Completion in the shells that a test cannot count on, where zsh and fish are: python tests/package/in_shells.py.
 
 Each is a real shell that is asked to complete a line, and shows what it would put there. A test asks bash.
 """
