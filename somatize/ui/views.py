@@ -32,6 +32,9 @@ _GAP = 2
 _LEAST_NAME = 14
 """Columns a name has before anything else is shown beside it."""
 
+_LEAST_FOR_TASK = 50
+"""Columns a log line has before the task it was logged in is named."""
+
 _ORDER = ("bar", "count", "percent", "rate", "elapsed", "remaining")
 _WORTH = ("count", "elapsed", "percent", "bar", "remaining", "rate")
 """What is shown beside a name, and in which order it finds room."""
@@ -204,8 +207,8 @@ def _log_line(entry: LogEntry, options: ConsoleOptions) -> Text:
     line.append(f"{literal(entry.levelname, encoding):8}", style=COLOURS.get(entry.level, "none"))
     if entry.host:
         line.append(f"@{literal(entry.host, encoding)} ", style="cyan")
-    if entry.task is not None:
-        line.append(f"{literal(entry.task.name, encoding)}: ", style="dim")
+    if entry.task is not None and options.max_width >= _LEAST_FOR_TASK:  # the message is worth more
+        line.append(f"{cut(literal(entry.task.name, encoding), options.max_width // 4)}: ", style="dim")
     line.append(literal(entry.message, encoding))
     if entry.traceback:
         line.append(f"  {literal(entry.traceback.rsplit(chr(10), 1)[-1], encoding)}", style="red")

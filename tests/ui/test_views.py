@@ -171,6 +171,17 @@ def test_streams_are_shown_with_what_is_known() -> None:
     assert rendered(StatusView(status)) == ["train  4 batches, 8 samples/s, 0% waiting for data"]
 
 
+def test_a_log_line_leaves_room_for_what_was_said() -> None:
+    with Status() as status, status.task("Indexing shards of " + "a" * 200):
+        log.warning("shard 12 is torn")
+        wide, narrow, least = (rendered(LogView(status), width)[0] for width in (100, 60, 40))
+    assert [line[9:] for line in (wide, narrow, least)] == [
+        "WARNING Indexing shards...aaaaaaa: shard 12 is torn",
+        "WARNING Indexing...aaaa: shard 12 is torn",
+        "WARNING shard 12 is torn",
+    ]
+
+
 def test_they_go_in_any_layout_of_rich() -> None:
     status = Status()
     layout = Layout()
