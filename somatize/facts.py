@@ -153,10 +153,10 @@ def check(fact: Mapping[str, str]) -> None:
             raise FactError(f"a {kind!r} fact holds {field}={value!r}; it is a whole number, zero or more")
 
 
-def said(fact: Mapping[Any, Any], **stamped: str) -> Fact:
+def said(fact: Mapping[Any, Any], node: str | None = None) -> Fact:
     """The fact made of what a caller said: a new dict, all of it text.
 
-    `stamped` fields win over the caller's. A key that is not text is left out, and a value that is no
+    A `node` that is stamped on it wins over the caller's. A key that is not text is left out, and a value that is no
     scalar becomes a marked text, each with one `FactWarning`; neither raises. A 0-d or one-element array or
     tensor counts as its scalar. Raises `FactError` where there is no kind, as nobody could file it.
     """
@@ -169,20 +169,19 @@ def said(fact: Mapping[Any, Any], **stamped: str) -> Fact:
     for key, value in fact.items():
         if type(key) is str and key.isascii():
             # What most facts hold is made text here, without a call.
-            kind_of = type(value)
-            if kind_of is float:
-                made[key] = repr(value)
-            elif kind_of is str and value.isascii():
+            if type(value) is float:
+                made[key] = f"{value!r}"
+            elif type(value) is str and value.isascii():
                 made[key] = value
             else:
                 made[key] = text(value, key)
         elif isinstance(key, str):
             made[encodable(str.__str__(key))] = text(value, key)
         else:
-            place = f" of node {stamped['node']!r}" if "node" in stamped else ""
+            place = f" of node {node!r}" if node is not None else ""
             _warn(f"the {kind!r} fact{place} has the key {key!r}, which is not text; it was left out")
-    if stamped:
-        made.update(stamped)
+    if node is not None:
+        made["node"] = node
     return made
 
 

@@ -15,6 +15,7 @@ from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
 _MOST = 64
+_LONGEST = 2**63 - 1
 
 
 class HandSink(Protocol):
@@ -90,14 +91,19 @@ def _here() -> tuple[tuple[int, int], Any]:
 
 def ending(last: Fact) -> tuple[int, int, str | None]:
     """The state a forward ended in by its last fact, its duration in microseconds, and why it broke."""
-    kind, took = last.get("fact"), last.get("took_us", "")
-    took_us = int(took) if took.isascii() and took.isdigit() else 0
+    kind, took_us = last.get("fact"), duration(last)
     if kind == "finished":
         return OK, took_us, None
     if kind != "broke":
         return LOST, took_us, None
     why = last.get("why", "")
     return _broken(why), took_us, why
+
+
+def duration(last: Fact) -> int:
+    """How many microseconds a forward took by its last fact; 0 where that does not say so."""
+    took = last.get("took_us", "")
+    return min(int(took), _LONGEST) if took.isdecimal() else 0
 
 
 def _broken(why: str) -> int:

@@ -7,27 +7,25 @@ from collections.abc import Iterable, Mapping
 from os import getpid
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize import watching
 from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError
 from somatize.facts import KINDS, Fact, said
 from somatize.storage import opened as opened_stores
 from somatize.storage.opening import open_writer
 from somatize.storage.packing import field_path
 from somatize.storage.pending import Pending
-from somatize.storage.schema import LOST
+from somatize.storage.schema import OK
 from somatize.storage.values import check_name
 from somatize.storage.writer import Writer
 from somatize.store import Store
+from somatize.watching import sink_here
 
-from .byhand import ByHand, ending
+from .byhand import ByHand, duration, ending
 from .naming import unnamed
 from .provenance import plain
 from .telling import Graphs, Teller
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-_TOLD_NOTHING: Fact = {}
 
 
 class ForwardSink(Pending):
@@ -40,6 +38,8 @@ class ForwardSink(Pending):
 
     def entering(self, node: str, host: str | None = None) -> None:  # noqa: ARG002  a part of the protocol
         """Remember that a node begins: an open or a lost forward names the nodes it is in."""
+        if self.entered is None:
+            self.entered = []
         self.entered.append(node)
 
     def say(self, fact: Fact) -> None:
@@ -55,12 +55,13 @@ class ForwardSink(Pending):
                 f"a forward that began in process {writer.pid} ended in its forked child {getpid()}; "
                 "the child's end of it is not recorded"
             )
-        last = facts[-1] if facts else _TOLD_NOTHING
-        if last is _TOLD_NOTHING and not self.parted:
+        self.place = None
+        if not facts and not self.parted:
             writer.forgets(self)
             return
-        state, took_us, _ = ending(last)
-        if state == LOST:
+        if facts and facts[-1].get("fact") == "finished":
+            state, took_us = OK, duration(facts[-1])
+        else:
             state, took_us, _ = ending(self.ended_by())
         writer.last_closed = self
         writer.ends(self, state, took_us)
@@ -155,7 +156,7 @@ class Recorder:
         if made["fact"] in KINDS:
             self._by_hand.tell(made)
             return
-        sink = watching.sink_here(self)
+        sink = sink_here(self)
         if self._by_hand.used:
             sink = self._or_by_hand(sink)
         if sink is None or sink.writer is not writer:

@@ -14,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from . import open_tasks, schema
-from .batch import BODY, FORWARD, STATE, TOOK_US, WHEN, Line
+from .batch import BODY, FORWARD, Line
 from .columns import Chunk, pack_chunk, pack_integers, pack_texts, texts
 from .environment import BadValue, Writing
 from .gather import Gathered, Row
@@ -24,6 +24,8 @@ from .schema import OWN, RunInfo
 MOST_ROWS = 2048
 MOST_BYTES = 512 << 10
 _LOOK_BACK = 64
+_UNKNOWN = -1
+"""Stands in a column for a duration that is not known."""
 _NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
 
 
@@ -43,7 +45,7 @@ class Block:
             "forward": list(forwards),
             "state": list(states),
             "nodes": list(nodes),
-            "took_us": [-1 if us == NO_TIME else us for us in took] if NO_TIME in took else list(took),
+            "took_us": [_UNKNOWN if us == NO_TIME else us for us in took] if NO_TIME in took else list(took),
             "when": list(whens),
             "end": list(accumulate(map(len, bodies))),
             "crc": list(map(crc32, bodies)),
@@ -93,40 +95,41 @@ def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
             _partial(txn, run, row, gathered, complete)
         elif row.state == schema.LOST:
             _put_inside(txn, run, row.forward, row.inside(gathered.fields))
-    complete.sort(key=itemgetter(FORWARD))
+    if gathered.rows:
+        complete.sort(key=itemgetter(FORWARD))
     for lines in _cut(complete):
-        tally.count(lines)
-        _store_block(txn, run, gathered.writer, Block.of(lines, gathered.fields), tally)
+        block = Block.of(lines, gathered.fields)
+        tally.count(block)
+        tally.reach(_store_block(txn, run, gathered.writer, block))
     if gathered.about:
         _about(txn, run, gathered)
     open_tasks.store(txn, run, gathered.tasks)
-    txn.put(key, schema.pack_run(key, tally.info()))
+    txn.put(key, schema.pack_run(key, tally.info))
 
 
 class _Tally:
     """A run's totals while rows are added."""
 
     def __init__(self, info: RunInfo) -> None:
-        self._info = info
-        self.span = info.span
+        self.info = info
 
-    def count(self, lines: Sequence[Line]) -> None:
-        info = self._info
-        states = [line[STATE] for line in lines]
-        whens = [line[WHEN] for line in lines]
-        self._info = info._replace(
-            rows=info.rows + len(lines),
+    def count(self, block: Block) -> None:
+        info, numbers = self.info, block.numbers
+        forwards, states, whens, took = (numbers[name] for name in ("forward", "state", "when", "took_us"))
+        self.info = info._replace(
+            rows=info.rows + len(block),
             broke=info.broke + states.count(schema.BROKE),
             interrupted=info.interrupted + states.count(schema.INTERRUPTED),
             lost=info.lost + states.count(schema.LOST),
-            took_us=info.took_us + sum([line[TOOK_US] for line in lines if line[TOOK_US] != NO_TIME]),
+            took_us=info.took_us + sum(took) + took.count(_UNKNOWN),
             first=min(whens + [info.first] * bool(info.first)),
-            last=max([*whens, info.last]),
-            highest=max(info.highest, lines[-1][FORWARD]),
+            last=max(*whens, info.last),
+            highest=max(info.highest, forwards[-1]),
         )
 
-    def info(self) -> RunInfo:
-        return self._info._replace(span=self.span)
+    def reach(self, span: int) -> None:
+        if span > self.info.span:
+            self.info = self.info._replace(span=span)
 
 
 def _cut(lines: list[Line]) -> Iterable[list[Line]]:
@@ -139,15 +142,17 @@ def _cut(lines: list[Line]) -> Iterable[list[Line]]:
         start = end
 
 
-def _store_block(txn: Writing, run: int, writer: int, block: Block, tally: _Tally) -> None:
+def _store_block(txn: Writing, run: int, writer: int, block: Block) -> int:
+    """Store a block, joined with those before it that are small; how far apart its first and last number are."""
     for key, before in _blocks_before(txn, run, writer, block):
         block = before.followed_by(block)
         txn.delete(b"b" + key[1:])
         txn.delete(key)
     numbers = block.numbers["forward"]
-    tally.span = max(tally.span, numbers[-1] - numbers[0])
-    txn.put(schema.block_key(b"b", run, numbers[0], writer), block.body)
-    txn.put(schema.block_key(b"c", run, numbers[0], writer), block.packed())
+    first = numbers[0]
+    txn.put(schema.block_key(b"b", run, first, writer), block.body)
+    txn.put(schema.block_key(b"c", run, first, writer), block.packed())
+    return numbers[-1] - first
 
 
 def _blocks_before(txn: Writing, run: int, writer: int, block: Block) -> Iterable[tuple[bytes, Block]]:

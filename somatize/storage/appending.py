@@ -42,6 +42,7 @@ class Appender:
         self.about = about
         self.id = secrets.randbits(60) | 1
         self.gate = opened.gate(run)
+        self.lock = self.gate.lock
         self.packer = packing.Packer(self.fields)
         self.backlog = Backlog()
         self.taken: Position = (0, 0)
@@ -131,7 +132,7 @@ class Appender:
 
     def drain(self) -> None:
         """Write what was kept in memory, as far as there is room."""
-        with self.gate.lock:
+        with self.lock:
             if self.backlog:
                 self.batch.give_up()
                 self.backlog.drain(self._append)
@@ -156,7 +157,7 @@ class Appender:
 
     def next_journal(self, generation: int) -> bool:
         """A journal was taken in to its end; if it is not the last one, go on to the next."""
-        with self.gate.lock:
+        with self.lock:
             if generation >= self._generation or generation < 0:
                 return False
             self._drop_file(generation)
@@ -171,7 +172,7 @@ class Appender:
 
     def next_batch(self) -> Batch:
         """What was written since the last call; what follows goes to a new one."""
-        with self.gate.lock:
+        with self.lock:
             batch, self.batch = self.batch, Batch(self.position)
             batch.end = self.position
             return batch

@@ -27,40 +27,36 @@ Line = list[Any]
 class Batch:
     """The records from `start` to `end`, and the facts said meanwhile about forwards that were committed before.
 
-    `late` holds forward, place, time, facts and summary; `about` the packed maps that say what the run is.
+    A record is appended to `lines`, in place; who does so sees to `open` and `most`. `late` holds forward, place, time, facts and summary; `about` the packed maps that say what the run is.
     """
 
-    __slots__ = ("_whole", "about", "end", "late", "lines", "start")
+    __slots__ = ("about", "end", "late", "lines", "most", "open", "start")
 
     def __init__(self, start: Position) -> None:
         self.start = self.end = start
         self.lines: list[Line] = []
         self.late: list[tuple[int, int, int, bytes, bytes]] = []
         self.about: list[bytes] = []
-        self._whole = True
+        self.most = start[1] + MOST_BYTES
+        """The size of the journal from which on it holds too much."""
+        self.open = True
+        """Whether it holds all that was written so far, and takes more."""
 
     @property
     def whole(self) -> bool:
         """Whether it holds all that the journal has between its ends."""
-        return self._whole and self.start[0] == self.end[0] and self.end[1] - self.start[1] <= MOST_BYTES
-
-    def add(self, line: Line, size: int) -> None:
-        """A record was written; the journal has `size` bytes now."""
-        if self._whole:
-            self.lines.append(line)
-            if size - self.start[1] > MOST_BYTES:
-                self.give_up()
+        return self.open and self.start[0] == self.end[0] and self.end[1] <= self.most
 
     def add_old(self, late: tuple[int, int, int, bytes, bytes], size: int) -> None:
         """A fact was said about a forward of an earlier batch; the journal has `size` bytes now."""
-        if self._whole:
+        if self.open:
             self.late.append(late)
-            if size - self.start[1] > MOST_BYTES:
+            if size > self.most:
                 self.give_up()
 
     def add_about(self, about: bytes) -> None:
         """Something was said about the run."""
-        if self._whole:
+        if self.open:
             self.about.append(about)
 
     def add_late(self, line: Line, texts: Texts, body: bytes) -> None:
@@ -76,7 +72,7 @@ class Batch:
 
     def give_up(self) -> None:
         """From now on it is the journal that is read, and nothing is held."""
-        self._whole = False
+        self.open = False
         self.lines.clear()
         self.late.clear()
         self.about.clear()

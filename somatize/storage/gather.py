@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
 import msgpack
 
 from . import journal
-from .batch import FORWARD, Batch, Line
+from .batch import Batch, Line
 from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
 from .open_tasks import MARK, OpenTasks
 from .schema import OPEN, OWN
@@ -159,10 +158,10 @@ class Gathered:
                 self.rows[forward] = Row(forward, at, when, body, summary)
 
     def complete(self) -> list[Line]:
-        """The rows that are wholly in this stretch, by number, as lines."""
+        """The rows that are wholly in this stretch, as lines; by number, if all of them are a batch's."""
         rows = [row for row in self.rows.values() if row.started and row.ended and row.forward != OWN]
         found = [
             [row.forward, row.state, row.nodes, row.took_us, row.when, texts and texts[: len(self.fields)], row.body]
             for row, texts in zip(rows, summaries(rows), strict=True)
         ]
-        return sorted(found + self.lines, key=itemgetter(FORWARD))
+        return found + self.lines

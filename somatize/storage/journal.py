@@ -26,8 +26,9 @@ _MAGIC = b"somatize journal 1\n"
 _START = struct.Struct("<II")
 # size of what follows, its checksum; kind, state, bytes of summary, nodes, forward, when, took
 ENTRY = struct.Struct("<IIBBxxIIQQQ")
-_pack_start = _START.pack
-_pack_rest = struct.Struct("<BBxxIIQQQ").pack
+# An entry is ``pack_start(len(rest), crc32(rest)) + rest``, where rest is what `pack_rest` packs, summary and facts.
+pack_start = _START.pack
+pack_rest = struct.Struct("<BBxxIIQQQ").pack
 ENTRY_HEAD = ENTRY.size
 UNSIZED = 8
 """The bytes of an entry that its size does not count."""
@@ -68,8 +69,8 @@ def is_journal(start: Buffer) -> bool:
 def entry(kind: int, forward: int, when: int, said: Said) -> bytes:
     """One entry, ready to be appended with a single `write`."""
     state, nodes, took_us, summary, body = said
-    rest = _pack_rest(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
-    return _pack_start(len(rest), crc32(rest)) + rest
+    rest = pack_rest(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
+    return pack_start(len(rest), crc32(rest)) + rest
 
 
 def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgpack
@@ -19,8 +20,11 @@ COUNTED = frozenset({"ran", "recalled", "failed"})
 WHOLE_UP_TO = 256 << 10
 """Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
 _LOOK_CLOSER = 512 << 10
-_COUNTS: tuple[int, list[tuple[int, str]]] = (1, [])
-"""Stands for a kind that counts, and of which no field is summarised."""
+_KIND = itemgetter("fact")
+_SHAPES = 64
+Shape = tuple[int, list[tuple[int, int, str]]]
+"""What a sequence of kinds holds: how many nodes had their turn, and the places of what is summarised: of the fact, of
+the column, and the name in the fact."""
 
 
 def field_path(name: str) -> str:
@@ -43,35 +47,24 @@ class Packer:
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._pack: Callable[[Any], bytes] = msgpack.Packer().pack
-        self._count = len(fields)
+        self._unsaid: list[str | float | None] = [None] * len(fields)
         self._wanted: dict[str, list[tuple[int, str]]] = {}
         for index, path in enumerate(fields):
             kind, _, field = path.rpartition(".")
             self._wanted.setdefault(kind, []).append((index, field))
-        parts = {kind: (int(kind in COUNTED), wanted) for kind, wanted in self._wanted.items()}
-        self._part_of: Callable[[Any], tuple[int, list[tuple[int, str]]] | None] = {
-            **dict.fromkeys(COUNTED, _COUNTS),
-            **parts,
-        }.get
+        self._shapes: dict[tuple[str | None, ...], Shape] = {}
 
     def pack(self, facts: list[Fact]) -> tuple[bytes, int, Texts]:
         """The packed facts, how many nodes had their turn in them, and the text said last of each summarised field."""
-        nodes = 0
         texts: Texts = None
-        part_of = self._part_of
-        for fact in facts:
-            part = part_of(fact.get("fact"))
-            if part is _COUNTS:
-                nodes += 1
-                continue
-            if part is None:
-                continue
-            counts, fields = part
-            nodes += counts
-            for index, field in fields:
-                if field in fact:
-                    texts = texts or [None] * self._count
-                    texts[index] = fact[field]
+        try:
+            nodes, wanted = self._shapes[tuple(map(_KIND, facts))]
+        except KeyError:
+            nodes, wanted = self._shape(facts)
+        for place, index, field in wanted:
+            if field in facts[place]:
+                texts = texts or self._unsaid.copy()
+                texts[index] = facts[place][field]
         try:
             packed = self._pack(facts)
         except (TypeError, ValueError, OverflowError):
@@ -81,6 +74,19 @@ class Packer:
         count = len(facts)
         return packed[1 if count < 16 else 3 if count < 65536 else 5 :], nodes, texts
 
+    def _shape(self, facts: list[Fact]) -> Shape:
+        """Looked at closely once for each sequence of kinds: most forwards of a run tell the same."""
+        kinds = [fact.get("fact") for fact in facts]
+        nodes = sum(kind in COUNTED for kind in kinds)
+        wanted = [
+            (place, index, field)
+            for place, kind in enumerate(kinds)
+            for index, field in self._wanted.get(kind or "", ())
+        ]
+        if len(kinds) <= _SHAPES and len(self._shapes) < _SHAPES:
+            self._shapes[tuple(kinds)] = (nodes, wanted)
+        return nodes, wanted
+
     def pack_one(self, fact: Fact, given: Mapping[str, Any]) -> tuple[bytes, bytes, Texts]:
         """One packed fact, its packed summary, and its summarised fields; `given` is what the fact was made of."""
         packed = self._pack(fact)
@@ -89,19 +95,17 @@ class Packer:
         fields = self._wanted.get(fact["fact"])
         if fields is None:
             return packed, b"", None
-        texts: list[str | float | None] = [None] * self._count
-        there = False
+        texts = self._unsaid.copy()
         for index, field in fields:
             if field in fact:
-                there = True
                 value = given.get(field)
                 texts[index] = value if type(value) is float else fact[field]
-        return (packed, self._pack(texts), texts) if there else (packed, b"", None)
+        return packed, self._pack(texts), texts
 
     def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:
         """The packed summary of an entry: the texts, and the nodes a forward is in that goes on."""
         if inside is not None:
-            return self._pack([*(texts or [None] * self._count), inside])
+            return self._pack([*(texts or self._unsaid), inside])
         return self._pack(texts) if texts is not None else b""
 
     def _shortened(self, facts: list[Fact]) -> bytes:

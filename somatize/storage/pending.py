@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import write
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .batch import Batch, Line
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from somatize.facts import Fact
 
     from .writer import Writer
+
+
+class Running(Protocol):
+    """A forward whose nodes are called one after another."""
+
+    @property
+    def node(self) -> str | None:
+        """The node that runs just now; None between nodes."""
 
 
 class Pending:
@@ -28,8 +36,12 @@ class Pending:
     """Whether its last fact was told."""
     parted = False
     """Whether a part of it was written down while it went on."""
-    told_inside = 0
-    """In how many nodes it was when a part was written."""
+    place: Running | None = None
+    """Where one node is called after another, the forward itself, of which can be asked which one runs."""
+    entered: list[str] | None = None
+    """Else, the nodes that were entered and are not known to have had their turn."""
+    told_inside: Sequence[str] = ()
+    """The nodes it was in when a part was written."""
     ended: Fact | None = None
     """The fact that ended it, if that is written in a part already."""
     batch: Batch | None = None
@@ -39,13 +51,27 @@ class Pending:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.facts: list[Fact] = []
-        self.entered: list[str] = []
         self.since = time.monotonic()
         """When it was last written down, or opened."""
         self.tell: Callable[[Fact], object] = self.facts.append
-        writer.pending[id(self)] = self
+        writer.pending.add(self)
         if writer.committer.idle:
             writer.committer.begin()
+
+    def inside(self) -> list[str]:
+        """The nodes it is in, as far as is known."""
+        place = self.place
+        if place is None:
+            return list(self.entered or ())
+        node = place.node
+        return [] if node is None else [node]
+
+    def without(self, inside: list[str], done: set[str | None]) -> list[str]:
+        """Of the nodes it was in, those that are not done; the others are forgotten."""
+        left = [node for node in inside if node not in done]
+        if self.entered is not None:
+            self.entered[: len(inside)] = left
+        return left
 
     def ended_by(self) -> Fact:
         """The fact that ended it, though more was said since or a part of it was written; empty if none did."""

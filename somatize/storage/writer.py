@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from os import write
 from time import time_ns
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from somatize.errors import RecordLost
 
@@ -15,7 +16,7 @@ from . import locks, packing
 from .appending import ROTATE, Appender
 from .committer import take_in
 from .gather import Gathered
-from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, entry
+from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .notices import warn
 from .opened import Opened, release
 from .pending import Pending, ends
@@ -42,8 +43,8 @@ class Writer(Appender):
         self.closing = False
         """Whether nothing more can be said, so that the next commit is its last."""
         self.closed_in_store = False
-        self.pending: dict[int, Pending] = {}
-        """The forwards that go on, by identity."""
+        self.pending: set[Pending] = set()
+        """The forwards that go on."""
         opened.locks.take(locks.of_writer(self.id))
         opened.writers[self.id] = self
 
@@ -51,34 +52,40 @@ class Writer(Appender):
 
     def ends(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
-        gate = self.gate
-        with gate.lock:
+        with self.lock:
             pending.over = True
-            self.pending.pop(id(pending), None)
-            body, nodes, texts = self.packer.pack(pending.facts)
-            said = (state, nodes, took_us, b"" if texts is None else self.packer.summary(texts), body)
+            self.pending.discard(pending)
+            facts = pending.facts
+            body, nodes, texts = self.packer.pack(facts)
+            summary = b"" if texts is None else self.packer.summary(texts)
+            batch = self.batch
             if pending.parted or self.backlog.entries or self._closed:
-                self.batch.give_up()
-                self._say(pending, END if pending.parted else RECORD, said)
+                batch.give_up()
+                self._say(pending, END if pending.parted else RECORD, (state, nodes, took_us, summary, body))
             else:
                 when = time_ns() // 1000
+                gate = self.gate
                 number = gate.take()
                 try:
-                    data = entry(RECORD, number, when, said)
+                    rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
+                    data = pack_start(len(rest), crc32(rest)) + rest
                     if self._size > ROTATE or write(self._fd, data) != len(data):
                         self._write_with_care(data)
                     else:
                         self._size += len(data)
                     pending.number = number
-                    pending.batch = self.batch
+                    pending.batch = batch
                     pending.line = line = [number, state, nodes, took_us, when, texts, body]
-                    self.batch.add(line, self._size)
+                    if batch.open:
+                        batch.lines.append(line)
+                        if self._size > batch.most:
+                            batch.give_up()
                 except OSError as error:
                     gate.give_back(number)
-                    self._refused(error, pending, RECORD, said)
+                    self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
                 finally:
                     gate.leave()
-            pending.facts.clear()
+            facts.clear()
         if self.committer.idle:
             self.committer.begin()
 
@@ -88,9 +95,9 @@ class Writer(Appender):
         Unlike what a running forward says, nothing is kept in memory for it: raises OSError where the disk does not
         take it.
         """
-        with self.gate.lock:
+        with self.lock:
             pending.over = True
-            self.pending.pop(id(pending), None)
+            self.pending.discard(pending)
             body, nodes, texts = self.packer.pack(pending.facts)
             self.batch.give_up()  # it is made for records of now; the journal has this one
             self._append(pending, RECORD, when, (state, nodes, took_us, self.packer.summary(texts), body))
@@ -100,33 +107,33 @@ class Writer(Appender):
 
     def says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         """Write a fact said after its forward; `given` is what the fact was made of."""
-        with self.gate.lock:
+        with self.lock:
             body, summary, texts = self.packer.pack_one(fact, given)
-            said = (0, 0, NO_TIME, summary, body)
             batch, number = self.batch, pending.number
             if number is None or self.backlog.entries or self._closed:
                 batch.give_up()
-                self._say(pending, LATE, said)
+                self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
             else:
                 when, at = time_ns() // 1000, self._size
                 try:
-                    data = entry(LATE, number, when, said)
+                    rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
+                    data = pack_start(len(rest), crc32(rest)) + rest
                     if at > ROTATE or write(self._fd, data) != len(data):
                         self._write_with_care(data)
                     else:
-                        self._size += len(data)
-                    if pending.batch is batch:
-                        batch.add_late(pending.line, texts, body)
-                    else:
+                        self._size = at + len(data)
+                    if pending.batch is not batch:
                         batch.add_old((number, self._generation << 40 | at, when, body, summary), self._size)
+                    elif batch.open:
+                        batch.add_late(pending.line, texts, body)
                 except OSError as error:
-                    self._refused(error, pending, LATE, said)
+                    self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
         if self.committer.idle:
             self.committer.begin()
 
     def says_of_run(self, fact: Fact) -> None:
         """Write one of the run's own facts."""
-        with self.gate.lock:
+        with self.lock:
             body, _, _ = self.packer.pack_one(fact, fact)
             if self._say(None, LATE, (0, 0, NO_TIME, b"", body)):
                 at = self._size - ENTRY_HEAD - len(body)
@@ -136,7 +143,7 @@ class Writer(Appender):
 
     def tells(self, about: bytes) -> None:
         """Write something about the run: a packed map."""
-        with self.gate.lock:
+        with self.lock:
             if self._say(None, ABOUT, (0, 0, NO_TIME, b"", about)):
                 self.batch.add_about(about)
         if self.committer.idle:
@@ -146,44 +153,44 @@ class Writer(Appender):
 
     def forgets(self, pending: Pending) -> None:
         """A forward that never told anything leaves nothing."""
-        self.pending.pop(id(pending), None)
+        self.pending.discard(pending)
         pending.over = True
 
     def write_part(self, pending: Pending, *, spilled: bool = False) -> None:
         """Write what is known of a forward that goes on; if `spilled` it leaves the forward's hands for good."""
-        with self.gate.lock:
+        with self.lock:
             if pending.over or (self.backlog and not spilled):
                 return
-            count, inside = len(pending.facts), len(pending.entered)
-            if pending.parted and not count and inside == pending.told_inside:
+            inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
+            facts = pending.facts.copy()
+            if pending.parted and not facts and inside == pending.told_inside:
                 pending.since = time.monotonic()
                 return
-            facts = pending.facts[:count]
-            done = {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED}
-            known = len(pending.entered)
-            pending.entered[:known] = [node for node in pending.entered[:known] if node not in done]
+            inside = pending.without(
+                inside, {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED}
+            )
             body, nodes, texts = self.packer.pack(facts)
-            summary = self.packer.summary(texts, inside=pending.entered)
+            summary = self.packer.summary(texts, inside=inside)
             state = 0 if pending.parted else OPEN  # said with its first part only
             self.batch.give_up()
             if self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled) or spilled:
-                del pending.facts[:count]
+                del pending.facts[: len(facts)]
                 pending.parted = True
                 pending.ended = next(filter(ends, facts), pending.ended)
-                pending.told_inside = len(pending.entered)
+                pending.told_inside = inside
             pending.since = time.monotonic()
 
     def write_parts(self, older_than: float) -> None:
         """Write down the forwards that have gone on for so long since they were last written down."""
         now = time.monotonic()
-        for pending in list(self.pending.values()):
+        for pending in list(self.pending):
             if now - pending.since >= older_than:
                 self.write_part(pending)
 
     def next_part(self) -> float | None:
         """Since when the forward waits that has waited longest to be written down."""
         try:
-            return min((pending.since for pending in list(self.pending.values())), default=None)
+            return min((pending.since for pending in list(self.pending)), default=None)
         except RuntimeError:  # changed in between; look again at once
             return time.monotonic()
 
@@ -196,11 +203,11 @@ class Writer(Appender):
 
     def close(self) -> None:
         """Return when all is committed. Raises `RecordLost` if something could not be written down."""
-        with self.gate.lock:
+        with self.lock:
             if self._closed:
                 return
             self.drain()
-            for pending in list(self.pending.values()):
+            for pending in list(self.pending):
                 self._left_open(pending)
             self.shut = self._closed = self.closing = True
         problem: OSError | None = None
