@@ -82,7 +82,7 @@ def facts(
         Column("began", lambda row: _span(row, "began_us"), 5),
         Column("took", lambda row: _span(row, "took_us"), 3),
         Column("host", lambda row: row.get("host", ""), 4, right=False, least=6),
-        Column("says", _says, 1, right=False, least=24, folded=True),
+        Column("says", _says, 1, right=False, least=16, folded=True),
     ]
     answer.rows(shown, columns, ("fact",), none=f"run {name!r}: nothing was told")
     if len(shown) < len(told):

@@ -166,8 +166,10 @@ def _chosen(filled: Sequence[_Filled], width: int) -> list[_Filled]:
             kept.append(one)
             room -= one.least + _GAP
     widths = {}
-    for one in kept:  # what is left goes to those that were cut, the worthiest first
-        widths[one.column] = one.least + min(one.width - one.least, max(room, 0))
+    folded = [one for one in kept if one.column.folded and one.least < one.width]
+    for one in sorted(kept, key=folded.__contains__):  # what is left goes to those that were cut, the worthiest first
+        share = room // 2 if folded and one not in folded else room  # but half of it is for what goes on below itself
+        widths[one.column] = one.least + min(one.width - one.least, max(share, 0))
         room -= widths[one.column] - one.least
     if room < 0:
         widths[kept[0].column] = max(1, width)

@@ -85,3 +85,15 @@ def test_a_cell_is_a_line_that_the_terminal_can_show(words, encoding, cell):
 def test_no_line_is_wider_than_the_terminal(cells, width):
     rows = [{"name": name, "count": str(len(why)), "why": why} for name, why in cells]
     assert all(cell_len(line) <= width for line in lines(rows, [NAME, COUNT, WHY], width))
+
+
+def test_what_goes_on_below_itself_leaves_room_for_the_names_beside_it():
+    columns = [
+        Column("fact", lambda row: row["fact"], 0, right=False),
+        Column("node", lambda row: row["node"], 2, right=False, least=10),
+        Column("says", lambda row: row["says"], 1, right=False, least=16, folded=True),
+    ]
+    rows = [{"fact": "failed", "node": "a_rather_long_name_of_it", "says": "ValueError: " + "x" * 100}]
+    for width, widths in {40: [6, 12, 18], 60: [6, 22, 28]}.items():
+        chosen = fitted(rows, columns, width, "utf-8")
+        assert [(one.column.head, one.width) for one in chosen] == list(zip(("fact", "node", "says"), widths))
