@@ -96,4 +96,6 @@ def test_what_goes_on_below_itself_leaves_room_for_the_names_beside_it():
     rows = [{"fact": "failed", "node": "a_rather_long_name_of_it", "says": "ValueError: " + "x" * 100}]
     for width, widths in {40: [6, 12, 18], 60: [6, 22, 28]}.items():
         chosen = fitted(rows, columns, width, "utf-8")
-        assert [(one.column.head, one.width) for one in chosen] == list(zip(("fact", "node", "says"), widths))
+        assert [(one.column.head, one.width) for one in chosen] == list(
+            zip(("fact", "node", "says"), widths, strict=True)
+        )
