@@ -99,7 +99,7 @@ def show(bundle: Mapping[str, Any], display: str, *, again: bool, metadata: Mapp
     from IPython.display import display as displayed
 
     about = dict(metadata or {})
-    displayed(dict(bundle), metadata=about, raw=True, display_id=display, update=again)  # type: ignore[no-untyped-call]
+    displayed(dict(bundle), metadata=about, raw=True, display_id=display, update=again)
 
 
 def at_cell_end(then: Callable[[], None]) -> Callable[[], None]:
