@@ -1,7 +1,8 @@
 """What the nodes of a graph have to learn: their parameters, their state, and whether they train.
 
-A node learns what it is (a torch Module), what its attributes are (a Module, a Parameter, a graph, or a list, tuple or
-dict of them), and what it is a method or a partial of. Names are the node's id and the name within it, apart by a dot:
+A node learns what it is (a torch Module), what its attributes are (a Module, a Parameter, a graph, or lists, tuples and
+dicts of them), what it is a method or a partial of, and as a function what its code and that of functions beside it
+refer to, in a closure or as a global. Names are the node's id and the name within it, apart by a dot:
 ``embed.weight``, or ``classifier.net.0.bias`` for a Node that holds a `net`.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import tensors
@@ -18,23 +20,29 @@ if TYPE_CHECKING:
     from .declaring import Declaration
 
 
+_PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
+"""What holds nothing: a list may have a million of them."""
+
+
 class _Part(NamedTuple):
     """Something a node holds that learns: a Module, a graph or a Parameter, and its name with the node's id."""
 
     name: str
     thing: Any
     frozen: bool
+    named: bool
+    """Whether it is only named by a node's code."""
 
 
 def named_parameters(declaration: Declaration) -> Iterator[tuple[str, Any]]:
-    """Each parameter of each node that is not frozen, once, though several nodes share it."""
-    seen: set[int] = set()
-    for part in _parts(declaration):
-        if not part.frozen:
-            for name, parameter in _parameters(part):
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield name, parameter
+    """Each parameter of each node that is not frozen, once, though several nodes share it; none of a frozen one too."""
+    parts = list(_parts(declaration))
+    seen = {id(parameter) for part in parts if part.frozen for _, parameter in _parameters(part)}
+    for part in parts:
+        for name, parameter in _parameters(part):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
 
 
 def state_dict(declaration: Declaration) -> dict[str, Any]:
@@ -49,14 +57,20 @@ def state_dict(declaration: Declaration) -> dict[str, Any]:
 
 
 def load_state_dict(declaration: Declaration, state: Mapping[str, Any], strict: bool) -> None:
-    """Give the nodes a state. Raises `GraphError` before anything is loaded, where `strict` and the names differ."""
-    parts = list(_parts(declaration))
+    """Give the nodes a state.
+
+    Raises `GraphError` before anything is loaded, where a shape is another, or `strict` and the names differ.
+    """
+    own_state = state_dict(declaration)
     if strict:
-        _refuse_others(state_dict(declaration), state)
-    for part in parts:
+        _refuse_others(own_state, state)
+    for name, value in own_state.items():
+        if name in state:
+            tensors.refuse_other_shape(value, state[name], name)
+    for part in _parts(declaration):
         if _is_parameter(part.thing):
             if part.name in state:
-                tensors.assign(part.thing, state[part.name], part.name)
+                tensors.assign(part.thing, state[part.name])
             continue
         begins = f"{part.name}."
         own = {name.removeprefix(begins): value for name, value in state.items() if name.startswith(begins)}
@@ -88,44 +102,90 @@ def _more(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
-def _parts(declaration: Declaration) -> Iterator[_Part]:
-    seen: set[int] = set()
+def _parts(declaration: Declaration) -> list[_Part]:
+    """What the nodes hold, each thing once.
+
+    What is held by several is frozen where one of them is. Where some hold it and the code of others names it, it is
+    those who hold it that say so, and whose name it has.
+    """
+    found: dict[int, _Part] = {}
     for node in declaration.topology.names():
         frozen = declaration.marks[node].frozen is not None
-        thing = declaration.implementation(node).thing
-        for name, part in _held(thing, node, seen):
-            yield _Part(name, part, frozen)
+        for name, thing, named in _held(declaration.implementation(node).thing, node):
+            part, before = _Part(name, thing, frozen, named), found.get(id(thing))
+            if before is not None and before.named == named:
+                part = before._replace(frozen=frozen or before.frozen)
+            elif before is not None and named:
+                part = before
+            found[id(thing)] = part
+    return list(found.values())
 
 
-def _held(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    while isinstance(thing, partial):
-        thing = thing.func
-    owner = getattr(thing, "__self__", None)
-    thing = owner if _learns(owner) else thing
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
-    if _learns(thing):
-        yield name, thing
-        return
-    for attribute, value in getattr(thing, "__dict__", {}).items():
-        for within, part in _in_value(value, f"{name}.{attribute}"):
-            if id(part) not in seen:
-                seen.add(id(part))
-                yield within, part
+def _held(thing: Any, name: str) -> Iterator[tuple[str, Any, bool]]:
+    """What one node holds or, where the last says so, what its code names."""
+    pending, seen = [(name, thing)], set()
+    while pending:
+        name, thing = pending.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if _learns(thing):
+            yield name, thing, False
+            continue
+        owner = getattr(thing, "__self__", None)
+        if owner is not None and not isinstance(owner, ModuleType | type):
+            pending.append((name, owner))
+            continue
+        if isinstance(thing, partial):
+            pending.append((name, thing.func))
+        is_code = isinstance(thing, FunctionType)
+        for part, value in _referred(thing) if is_code else _attributes(thing):
+            if part == "__wrapped__":
+                pending.append((name, value))
+            elif isinstance(value, FunctionType) and value.__module__ == getattr(thing, "__module__", None):
+                pending.append((f"{name}.{part}", value))
+            else:
+                yield from ((within, found, is_code) for within, found in _in_value(value, f"{name}.{part}"))
+
+
+def _referred(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function has in its closure, what it wraps, and the globals its code names."""
+    from .keys.bytecode import read
+
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    for name in read(function.__code__).names:
+        yield name, function.__globals__.get(name)
+    yield from vars(function).items()  # last, as what it wraps is then gone into first
+
+
+def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(thing, partial):
+        yield from ((str(index), value) for index, value in enumerate(thing.args))
+        yield from thing.keywords.items()
+    for cls in type(thing).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in ("__dict__", "__weakref__") and hasattr(thing, slot):
+                yield slot, getattr(thing, slot)
+    yield from getattr(thing, "__dict__", {}).items()
 
 
 def _in_value(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if _learns(value):
-        yield name, value
-    elif isinstance(value, dict):
-        for key, element in value.items():
-            if _learns(element):
-                yield f"{name}.{key}", element
-    elif isinstance(value, list | tuple):
-        for index, element in enumerate(value):
-            if _learns(element):
-                yield f"{name}.{index}", element
+    """The parts in a value, and in lists, tuples and dicts, one in another as they may be."""
+    pending, seen = [(name, value)], set()
+    while pending:
+        name, value = pending.pop()
+        if _learns(value):
+            yield name, value
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            within = value.items() if isinstance(value, dict) else enumerate(value)
+            parts = [(f"{name}.{key}", element) for key, element in within if type(element) not in _PLAIN]
+            pending += reversed(parts)
 
 
 def _learns(thing: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from .errors import DamagedStore, NotKeepable, StoreError
+from .errors import DamagedStore, GraphError, NotKeepable, StoreError
 
 _MOST_ELEMENTS = 1000
 _AT_ONCE = 1 << 19  # bytes, where a tensor is gone through in pieces
@@ -31,10 +31,18 @@ def is_module(thing: object) -> bool:
     return torch is not None and hasattr(torch, "nn") and isinstance(thing, torch.nn.Module)
 
 
-def assign(parameter: Any, value: Any, name: str) -> None:
-    """Copy `value` into a parameter. Raises ValueError where their shapes differ."""
-    if tuple(parameter.shape) != tuple(value.shape):
-        raise ValueError(f"{name!r} has shape {tuple(parameter.shape)}, and the state's {tuple(value.shape)}")
+def refuse_other_shape(parameter: Any, value: Any, name: str) -> None:
+    """Raise `GraphError` where both have a shape and these differ; torch takes one number for a row of one."""
+    try:
+        ours, given = tuple(parameter.shape), tuple(value.shape)
+    except (AttributeError, RuntimeError):  # no tensor, or one whose shape is not known yet
+        return
+    if ours != given and {ours, given} != {(), (1,)}:
+        raise GraphError(f"{name!r} has shape {ours}, and the state's {given}; nothing was loaded")
+
+
+def assign(parameter: Any, value: Any) -> None:
+    """Copy `value` into a parameter."""
     with loaded().no_grad():
         parameter.copy_(value)
 

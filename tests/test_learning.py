@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -86,6 +86,103 @@ def test_methods_partials_and_inner_graphs() -> None:
     g.load_state_dict({name: value + 1 for name, value in g.state_dict().items()})
 
 
+def linear() -> torch.nn.Module:
+    return torch.nn.Linear(2, 2, bias=False)
+
+
+GLOBAL, UNTOUCHED = linear(), linear()
+
+
+def helper(value: Any) -> Any:
+    return GLOBAL(value)
+
+
+def through_helper(value: Any) -> Any:
+    return helper(value)
+
+
+def test_functions_learn_what_their_code_names() -> None:
+    captured, wrapping, given, listed = linear(), linear(), linear(), [[linear()], {"a": (linear(),)}]
+
+    def decorated(function: Any) -> Any:
+        @wraps(function)
+        def wrapper(value: Any) -> Any:
+            return wrapping(function(value))
+
+        return wrapper
+
+    @decorated
+    def closure(value: Any) -> Any:
+        return captured(value)
+
+    def apply(module: Any, value: Any, *, late: Any = None) -> Any:
+        return module(value)
+
+    class Slotted:
+        __slots__ = ("net",)
+
+        def __init__(self) -> None:
+            self.net = linear()
+
+        def encode(self, value: Any) -> Any:
+            return self.net(value)
+
+    g = Graph.somatize(
+        node(closure)
+        >> node(through_helper)
+        >> node(partial(apply, given)).named("partial")
+        >> node(lambda value: listed[0][0](value)).named("listed")
+        >> node(Slotted().encode).named("method")
+        >> node(lambda value: value.UNTOUCHED).named("attribute")
+    )
+    assert [name for name, _ in g.named_parameters()] == [
+        "closure.wrapping.weight",
+        "closure.captured.weight",
+        "through_helper.helper.GLOBAL.weight",
+        "partial.0.weight",
+        "listed.listed.0.0.weight",
+        "listed.listed.1.a.0.weight",
+        "method.net.weight",
+    ]
+    g.eval()
+    assert not any(module.training for module in (captured, wrapping, given, GLOBAL))
+    g.load_state_dict({name: value + 1 for name, value in g.state_dict().items()})
+
+
+def test_who_holds_a_module_says_more_of_it_than_whose_code_names_it() -> None:
+    model = linear()
+    penalty = node(lambda value: value + model.weight.sum()).named("penalty")
+    g = Graph.somatize(penalty.frozen() >> node(model).named("model"))
+    assert [name for name, _ in g.named_parameters()] == ["model.weight"]
+    g = Graph.somatize(penalty >> node(model).named("model").frozen())
+    assert ([*g.parameters()], [*g.state_dict()]) == ([], ["model.weight"])
+
+
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_what_one_node_holds_frozen_is_left_out_of_the_others_too(frozen_first: bool) -> None:
+    shared, tied = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    tied.weight = shared.weight
+    a, b, c = node(shared).named("a"), node(shared).named("b"), node(tied).named("c")
+    g = Graph.somatize(a.frozen() >> b >> c if frozen_first else a >> b.frozen() >> c)
+    assert [name for name, _ in g.named_parameters()] == ["c.bias"]
+    assert not shared.train(False).training
+    g.train()
+    assert (shared.training, tied.training) == (False, True)
+
+
+def test_a_million_plain_values_are_no_trouble() -> None:
+    class Holds(Node):
+        def __init__(self) -> None:
+            self.paths = ["a path"] * 1_000_000
+            self.itself = [self.paths]
+            self.itself.append(self.itself)
+
+        def forward(self, value: Any) -> Any:
+            return value
+
+    assert list(Graph.somatize(Holds()).parameters()) == []
+
+
 def test_training_through_the_graph() -> None:
     g = graph()
     optimizer = torch.optim.SGD(g.parameters(), lr=0.1)
@@ -119,11 +216,25 @@ def test_a_state_goes_out_and_in_with_frozen_nodes() -> None:
             other.load_state_dict(wrong)
     other.load_state_dict({"embed.bias": state["embed.bias"]}, strict=False)
     assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
-    with pytest.raises(RuntimeError, match="size mismatch") as raised:
-        other.load_state_dict({**state, "embed.bias": torch.zeros(9)})
+    changed = {name: value + 1 for name, value in state.items()}
+    for name, shape in (("embed.bias", r"\(4,\)"), ("classifier.scale", r"\(1,\)")):
+        for strict in (True, False):
+            with pytest.raises(GraphError, match=rf"'{name}' has shape {shape}, and the state's \(9,\)"):
+                other.load_state_dict({**changed, name: torch.zeros(9)}, strict=strict)
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+    other.load_state_dict({**state, "classifier.scale": torch.tensor(2.0)})
+    assert other.implementation("classifier").scale.item() == 2
+
+
+def test_what_a_module_refuses_names_the_node() -> None:
+    class Refuses(torch.nn.Linear):
+        def load_state_dict(self, *given: Any, **named: Any) -> Any:
+            raise RuntimeError("not this one")
+
+    g = Graph.somatize(node(Refuses(2, 2)).named("embed"))
+    with pytest.raises(RuntimeError, match="not this one") as raised:
+        g.load_state_dict(g.state_dict())
     assert raised.value.__notes__ == ["while loading the state of 'embed'"]
-    with pytest.raises(ValueError, match=r"'classifier.scale' has shape"):
-        other.load_state_dict({**state, "classifier.scale": torch.zeros(9)})
 
 
 def test_frozen_nodes_never_train() -> None:
