@@ -83,7 +83,7 @@ def load_state_dict(declaration: Declaration, state: Mapping[str, Any], strict: 
 
 def train(declaration: Declaration, mode: bool) -> None:
     """Let Modules train, or not; those of frozen nodes do not either way."""
-    for part in _parts(declaration):
+    for part in sorted(_parts(declaration), key=lambda part: part.frozen):  # one of them may lie within another
         if not _is_parameter(part.thing):
             part.thing.train(mode and not part.frozen)
 

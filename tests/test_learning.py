@@ -170,6 +170,13 @@ def test_what_one_node_holds_frozen_is_left_out_of_the_others_too(frozen_first: 
     assert (shared.training, tied.training) == (False, True)
 
 
+def test_a_frozen_module_within_one_that_trains_does_not() -> None:
+    whole = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    g = Graph.somatize(node(whole[0]).named("part").frozen() >> node(whole).named("whole")).train()
+    assert (whole.training, whole[0].training, whole[1].training) == (True, False, True)
+    assert [name for name, _ in g.named_parameters()] == ["whole.1.weight", "whole.1.bias"]
+
+
 def test_a_million_plain_values_are_no_trouble() -> None:
     class Holds(Node):
         def __init__(self) -> None:
