@@ -1,15 +1,36 @@
-"""Every fact that any test's forward tells is held to the vocabulary."""
+"""What holds for every test: the facts its forwards tell are held to the vocabulary, and nothing waits for nothing."""
 
 from __future__ import annotations
 
 import functools
+import gc
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import hypothesis
 import pytest
 
 from somatize import engine, facts
 from somatize.errors import FactError
+
+# jsonschema, and so all that reads notebooks, builds the 38 parsers of this one when it is imported: four seconds for
+# formats that no notebook has. It does without where it is not installed.
+sys.modules.setdefault("rfc3987_syntax", None)
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def heap_set_aside() -> None:
+    """What lives by now is not looked through again: with torch and the others loaded a collection takes half a second.
+
+    A forked child that collects would have to copy it all, too.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def hold(fact: Any) -> None:
