@@ -61,7 +61,7 @@ def recorded_now(store: Any) -> set[str]:
     from somatize.storage.view import View, look
 
     def of(view: View) -> set[str]:
-        being = {tail.run for tail in view.tails if view.is_alive(tail.gathered.writer)}
+        being = {tail.run for tail in view.tails if view.is_alive(tail.writer)}
         return {info.name for run, info in view.runs() if run in being} if being else set()
 
     return look(store.opened, of)

@@ -68,7 +68,7 @@ def writers_of(lines: RunLines) -> list[dict[str, Any]]:
         except BadValue:
             found[writer] = {}
     for tail in lines.view.tails_of(lines.run):
-        known = found.setdefault(tail.gathered.writer, dict(tail.about))
+        known = found.setdefault(tail.writer, dict(tail.about))
         known["said"] = {**known.get("said", {}), **tail.gathered.about}
     rows = [_writer(writer, known, alive=lines.view.is_alive(writer)) for writer, known in found.items()]
     return sorted(rows, key=lambda row: row["began"])

@@ -65,6 +65,10 @@ def check_range(last: int | None, since: int | None) -> None:
 
 
 def first_of(lines: RunLines, last: int | None, since: int | None) -> int:
-    """The number of the first forward of the stretch that is meant."""
+    """The number of the first forward of the stretch that is meant; `lines` then has nothing before it."""
     first = since or 0
-    return first if last is None else max(first, lines.highest() + 1 - last)
+    if last is not None:
+        first = max(first, lines.highest() + 1 - last)
+    if first:
+        lines.only(first)
+    return first

@@ -14,7 +14,8 @@ from somatize.storage.environment import BadValue
 from somatize.storage.lines import RunLines
 from somatize.storage.opened import Opened, acquire, release
 from somatize.storage.opening import find_run, journal_files, writer_info
-from somatize.storage.view import Tail, View, look
+from somatize.storage.tails import Tail
+from somatize.storage.view import View, look
 
 from .growth import Cursor, Grown, drawn_of, grown
 from .reader import run_row
@@ -168,7 +169,7 @@ class Followed:
             cursor,
             grown(lines, cursor, [curve.name for curve in standing.curves]),
             Count(row["forwards"] + holes, row["broke"], row["interrupted"], row["lost"] + holes),
-            tuple((tail.gathered.writer, _writing(view, tail)) for tail in view.tails_of(number)),
+            tuple((tail.writer, _writing(view, tail)) for tail in view.tails_of(number)),
             row["last"] or 0.0,
         )
 
@@ -179,7 +180,7 @@ class Followed:
                 return find_run(view.reading, self.run)
             except BadValue:
                 return None
-        living = [(tail.about.get("opened", 0), tail.run) for tail in view.tails if view.is_alive(tail.gathered.writer)]
+        living = [(tail.about.get("opened", 0), tail.run) for tail in view.tails if view.is_alive(tail.writer)]
         if living:
             return max(living)[1]
         return max(runs, key=lambda run: (runs[run], run), default=None)
@@ -223,10 +224,10 @@ class Followed:
 def _writing(view: View, tail: Tail) -> Writing:
     rows = tail.gathered.rows.values()
     heard = max((row.when for row in rows), default=tail.about.get("opened", 0)) / 1e6
-    info = writer_info(view.reading, tail.gathered.writer)
+    info = writer_info(view.reading, tail.writer)
     if info is not None and not rows:
         heard = max(heard, view.run(tail.run).last / 1e6)
-    return Writing(tail.about.get("pid", 0), tail.about.get("host", ""), view.is_alive(tail.gathered.writer), heard)
+    return Writing(tail.about.get("pid", 0), tail.about.get("host", ""), view.is_alive(tail.writer), heard)
 
 
 def _marks(opened: Opened, writers: dict[int, Writing]) -> Any:

@@ -98,7 +98,7 @@ def drawn_of(lines: RunLines) -> list[str]:
     """What is worth a curve where nobody said what: the loss, or else what was summarised first."""
     names: dict[str, None] = {}
     for tail in lines.view.tails_of(lines.run):
-        names.update(dict.fromkeys(tail.gathered.fields))
+        names.update(dict.fromkeys(tail.fields))
     for block in lines.blocks(max(0, lines.info.highest)):
         names.update({name: None for name in block.chunk.names if "." in name})
     if not names or "loss.value" in names:

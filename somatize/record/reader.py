@@ -9,7 +9,7 @@ blocks no writer. One record that is damaged is named in a `RecordWarning` and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -21,10 +21,11 @@ from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
 from somatize.storage.opened import Opened
 from somatize.storage.packing import field_path, last_said, unpack
+from somatize.storage.tails import Counted
 from somatize.storage.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
-from .rows import BEFORE, fields_of, row_of_line, rows_of_block
+from .rows import BEFORE, row_of_line, rows_of_block
 from .tally import Spent, Tally
 
 T = TypeVar("T")
@@ -59,40 +60,24 @@ def _run_rows(view: View) -> list[dict[str, Any]]:
         if key[:1] != b"o":
             break
         going_on.add(schema.run_of(key))
+    none = Counted()
     return [
-        _run_row(info, RunLines(view, run).lines.values()) if run in going_on else _quiet_row(info)
+        run_row(RunLines(view, run)) if run in going_on else _row_of_run(info, none, info.highest)
         for run, info in view.runs()
     ]
 
 
 def run_row(lines: RunLines) -> dict[str, Any]:
     """The row of one run; its `holes` are numbers that were given out and are not, or not yet, written down."""
-    return _run_row(lines.info, lines.lines.values())
+    return _row_of_run(lines.info, lines.counted(), lines.highest())
 
 
-def _run_row(info: schema.RunInfo, lines: Collection[Line]) -> dict[str, Any]:
-    if not lines:
-        return _quiet_row(info)
-    states = [line.state for line in lines]
-    whens = [line.when for line in lines]
-    highest = max([info.highest, *(line.forward for line in lines)])
-    known = info.rows + len(states)
-    return {
-        "run": info.name,
-        "forwards": known,
-        "broke": info.broke + states.count(schema.BROKE),
-        "interrupted": info.interrupted + states.count(schema.INTERRUPTED),
-        "lost": info.lost + states.count(schema.LOST),
-        "took_us": info.took_us + sum(line.took_us for line in lines if line.took_us > 0),
-        "first": min(whens + [info.first] * bool(info.rows), default=0) / 1e6 or None,
-        "last": max([*whens, info.last]) / 1e6 or None,
-        "holes": highest + 1 - known,
-    }
-
-
-def _quiet_row(info: schema.RunInfo) -> dict[str, Any]:
-    """The row of a run of which all is committed: what a store has a thousand of."""
-    name, rows, broke, interrupted, lost, took, first, last, highest, _ = info
+def _row_of_run(info: schema.RunInfo, more: Counted, highest: int) -> dict[str, Any]:
+    name, rows, broke, interrupted, lost, took, first, last, _, _ = info
+    if more.rows:
+        rows, broke, interrupted = rows + more.rows, broke + more.broke, interrupted + more.interrupted
+        lost, took, last = lost + more.lost, took + more.took_us, max(last, more.last)
+        first = min(first, more.first) if first else more.first
     return {
         "run": name,
         "forwards": rows,
@@ -122,7 +107,7 @@ def forwards(
 
 def _table(lines: RunLines, last: int | None, since: int | None) -> tuple[list[dict[str, Any]], int, int]:
     first = first_of(lines, last, since)
-    fields = fields_of(lines)
+    fields = lines.summarised_fields()
     rows: list[dict[str, Any]] = []
     ordered = True
     for block in lines.blocks(first):
@@ -136,20 +121,18 @@ def _table(lines: RunLines, last: int | None, since: int | None) -> tuple[list[d
 
 
 def _block_rows(lines: RunLines, block: Stored, fields: Sequence[str], first: int) -> list[dict[str, Any]]:
-    found = rows_of_block(lines, block, fields)
+    found = rows_of_block(lines, block, fields, since=first)
     if found is None:
         return []
     columns = (found.forwards, found.states, found.nodes, found.took_us, *found.said, [us / 1e6 for us in found.whens])
     if len(fields) == 1:  # as most runs are: written out, for it takes a third of the time
         name = fields[0]
-        made = [
+        return [
             {"forward": forward, "state": state, "nodes": nodes, "took_us": took, name: said, "when": when}
             for forward, state, nodes, took, said, when in zip(*columns, strict=True)
         ]
-    else:
-        keys = (*BEFORE, *fields, "when")
-        made = [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
-    return made if found.forwards[0] >= first else [row for row in made if row["forward"] >= first]
+    keys = (*BEFORE, *fields, "when")
+    return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _row(line: Line, fields: Sequence[str]) -> dict[str, Any]:
@@ -197,6 +180,7 @@ def _facts_of(lines: RunLines, forward: int) -> list[Fact]:
     if not 0 <= wanted <= highest:
         held = f"forwards 0 to {highest}" if highest >= 0 else "no forwards yet"
         raise UnknownForward(f"run {lines.name!r} holds {held}, and no forward {forward}")
+    lines.only(wanted, wanted)
     try:
         return list(unpack(lines.bodies(wanted) or []))
     except (BadValue, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,31 +26,28 @@ class Rows(NamedTuple):
     whens: Sequence[int]
 
 
-def fields_of(lines: RunLines) -> list[str]:
-    """Every field that any writer of the run summarised."""
-    found = {name: None for block in lines.blocks() for name in block.chunk.names if "." in name}
-    for tail in lines.view.tails_of(lines.run):
-        found.update(dict.fromkeys(tail.gathered.fields))
-    return list(found)
-
-
 def rows_of_block(
-    lines: RunLines, block: Stored, fields: Sequence[str], said: Callable[[Chunk, str], list[Any]] = Chunk.texts
+    lines: RunLines,
+    block: Stored,
+    fields: Sequence[str],
+    said: Callable[[Chunk, str, int], list[Any]] = Chunk.texts,
+    since: int = 0,
 ) -> Rows | None:
-    """The rows of a block, put right by what was said late; None, with a warning, for one that is damaged.
+    """The rows of a block from forward `since` on, put right by what was said late; None, with a warning, if damaged.
 
     `said` reads a summarised field: as its texts, or with `Chunk.said` as floats where that says the same.
     """
-    chunk, rows = block.chunk, block.chunk.rows
+    chunk, start = block.chunk, bisect_left(block.forwards, since)
     try:
-        states, nodes, took, whens = (chunk.integers(name) for name in ("state", "nodes", "took_us", "when"))
-        texts = [said(chunk, name) if name in chunk else [None] * rows for name in fields]
+        states, nodes, took, whens = (chunk.integers(name)[start:] for name in ("state", "nodes", "took_us", "when"))
+        texts = [said(chunk, name, start) if name in chunk else [None] * (chunk.rows - start) for name in fields]
     except BadValue as error:
         lines.damaged(block, error)
         return None
-    _put_late(lines, block, fields, texts)
+    forwards = block.forwards[start:]
+    _put_late(lines, forwards, fields, texts)
     return Rows(
-        block.forwards,
+        forwards,
         [schema.STATES[state] for state in states],
         nodes,
         took if min(took) >= 0 else [us if us >= 0 else None for us in took],
@@ -58,8 +56,7 @@ def rows_of_block(
     )
 
 
-def _put_late(lines: RunLines, block: Stored, fields: Sequence[str], said: list[list[Any]]) -> None:
-    held = block.forwards
+def _put_late(lines: RunLines, held: Sequence[int], fields: Sequence[str], said: list[list[Any]]) -> None:
     for forward, late in lines.late.items():
         if held[0] <= forward <= held[-1] and forward in held:
             row = held.index(forward)

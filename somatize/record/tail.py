@@ -38,7 +38,7 @@ def tail(
 
 def _is_written(view: View, run: str | None) -> bool:
     """Whether a recorder has the run open: it then has a journal, and lives."""
-    return any(view.is_alive(tail.gathered.writer) for tail in view.tails_of(lines_of(view, run).run))
+    return any(view.is_alive(tail.writer) for tail in view.tails_of(lines_of(view, run).run))
 
 
 def _ended(opened: Opened, store: Place, run: str | None, following: int) -> Iterator[dict[str, Any]]:

@@ -72,18 +72,18 @@ class Chunk:
         """A column of numbers."""
         return integers(*self.raw(name), self.rows)
 
-    def texts(self, name: str) -> list[str | None]:
-        """A column of texts, None where one is absent."""
-        return texts(*self.raw(name), self.rows)
+    def texts(self, name: str, start: int = 0) -> list[str | None]:
+        """A column of texts from a row on, None where one is absent."""
+        return texts(*self.raw(name), self.rows, start)
 
-    def said(self, name: str) -> list[str | float | None]:
+    def said(self, name: str, start: int = 0) -> list[str | float | None]:
         """`texts`, but a float for a text that is its `repr`, where the column stands so: what `pack_texts` takes."""
         kind, body = self.raw(name)
         mask, kind, body = _masked(kind, body, self.rows)
         if kind != "d":
-            return [*self.texts(name)]
-        floats = _array("d", body).tolist()
-        return floats if mask is None else _spread(mask, floats)
+            return [*self.texts(name, start)]
+        floats = _array("d", body)[_before(mask, start) :].tolist()
+        return floats if mask is None else _spread(mask[start:], floats)
 
     def numbers(self, name: str) -> tuple[bytes | None, Sequence[float]]:
         """A column of texts as the numbers they are; see `numbers`."""
@@ -123,17 +123,18 @@ def pack_texts(values: Sequence[str | float | None]) -> tuple[str, bytes]:
     return _ABSENT + kind, bytes(value is not None for value in values) + body
 
 
-def texts(kind: str, body: bytes, rows: int) -> list[str | None]:
-    """Decode what `pack_texts` encoded."""
+def texts(kind: str, body: bytes, rows: int, start: int = 0) -> list[str | None]:
+    """Decode what `pack_texts` encoded, from a row on."""
     mask, kind, body = _masked(kind, body, rows)
+    before = _before(mask, start)
     present: Iterable[str]
     if kind == "d":
-        present = map(repr, _array("d", body))
+        present = map(repr, _array("d", body)[before:])
     elif kind == "q":
-        present = map(str, _array("q", body))
+        present = map(str, _array("q", body)[before:])
     else:
-        present = msgpack.unpackb(body)
-    return list(present) if mask is None else _spread(mask, present)
+        present = msgpack.unpackb(body)[before:]
+    return list(present) if mask is None else _spread(mask[start:], present)
 
 
 def numbers(kind: str, body: bytes, rows: int) -> tuple[bytes | None, Sequence[float]]:
@@ -160,6 +161,11 @@ def number(text: str) -> float | None:
 
 def _masked(kind: str, body: bytes, rows: int) -> tuple[bytes | None, str, bytes]:
     return (body[:rows], kind[1:], body[rows:]) if kind.startswith(_ABSENT) else (None, kind, body)
+
+
+def _before(mask: bytes | None, start: int) -> int:
+    """How many values there are before a row."""
+    return start if mask is None else sum(mask[:start])
 
 
 def _spread(mask: bytes, present: Iterable[T]) -> list[T | None]:

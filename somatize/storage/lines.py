@@ -17,6 +17,7 @@ from .notices import warn
 from .open_tasks import Told, after, stored
 from .packing import unpack
 from .schema import LOST, OPEN, OWN
+from .tails import STATE, TOOK_US, WHEN, Counted
 from .view import View
 
 
@@ -59,20 +60,40 @@ class RunLines:
         self.run = run
         self.info = view.run(run)
         self.name = self.info.name
-        self.lines: dict[int, Line] = {}
-        """The forwards that are not in a block: still going, or not committed yet."""
-        self.late: dict[int, dict[str, str]] = {}
-        """Summarised fields said after a forward's row was committed, and not committed themselves."""
+        self._first, self._last = 0, OWN
+        self._lines: dict[int, Line] | None = None
+        self._late: dict[int, dict[str, str]] = {}
         self._bodies: dict[int, list[bytes]] = {}
         self._fields: dict[int, frozenset[str]] = {}
-        self._take_open()
-        self._take_tails()
-        self._settle()
+
+    def only(self, first: int, last: int = OWN - 1) -> None:
+        """Say that nothing will be asked for but of the forwards from `first` to `last`; the rest is not looked at."""
+        if self._lines is None:
+            self._first, self._last = first, last
+
+    @property
+    def lines(self) -> dict[int, Line]:
+        """The forwards that are not in a block: still going, or not committed yet."""
+        if self._lines is None:
+            self._lines = {}
+            self._take_open()
+            self._take_tails()
+            self._settle()
+        return self._lines
+
+    @property
+    def late(self) -> dict[int, dict[str, str]]:
+        """Summarised fields said after a forward's row was committed, and not committed themselves."""
+        return self._late if self.lines is not None else {}
+
+    def said(self, forward: int) -> list[bytes]:
+        """The packed facts of a forward that only journals have."""
+        return self._bodies.get(forward, []) if self.lines is not None else []
 
     # -- what is not in blocks
 
     def _take_open(self) -> None:
-        for key, sealed in self._under(b"o", 0, OWN):
+        for key, sealed in self._under(b"o", self._first, self._last):
             try:
                 known = schema.unpack_map(key, sealed)
             except BadValue:
@@ -85,20 +106,22 @@ class RunLines:
 
     def _take_tails(self) -> None:
         for tail in self.view.tails_of(self.run):
-            order = tail.gathered.fields
+            order = tail.fields
             fields = frozenset(order)
-            for row in tail.gathered.rows.values():
+            for row in tail.of(self._first, self._last).rows.values():
+                if not self._first <= row.forward <= self._last:
+                    continue
                 self._bodies.setdefault(row.forward, []).append(row.body)
                 if row.forward == OWN:
                     continue
                 before = self.lines.get(row.forward)
                 if before is None and not row.started:
-                    self.late.setdefault(row.forward, {}).update(row.texts(order))
+                    self._late.setdefault(row.forward, {}).update(row.texts(order))
                     continue
                 self._fields[row.forward] = fields
                 took = -1 if row.took_us == NO_TIME else row.took_us
                 said, inside = row.texts(order), row.inside(order) if row.state in (OPEN, LOST) else []
-                line = Line(row.forward, row.state, row.nodes, took, row.when, tail.gathered.writer, said, inside)
+                line = Line(row.forward, row.state, row.nodes, took, row.when, tail.writer, said, inside)
                 self.lines[row.forward] = line if before is None else _continued(before, line, ended=row.ended)
 
     def _settle(self) -> None:
@@ -133,6 +156,25 @@ class RunLines:
             if forwards[-1] >= since:
                 yield Stored(chunk, writer, forwards, key)
 
+    def summarised_fields(self) -> list[str]:
+        """Every field that any writer of the run summarised."""
+        found: dict[str, None] = {}
+        known: set[int] = set()
+        for key, value in self._under(b"c", 0, OWN):
+            writer = schema.block_of(key)[1]
+            if writer in known:
+                continue  # all its blocks have the same, or none where it died and left nothing but a lost forward
+            try:
+                names = [name for name in Chunk(value).names if "." in name]
+            except BadValue:
+                continue  # who asks for its rows is told of it
+            if names:
+                known.add(writer)
+                found.update(dict.fromkeys(names))
+        for tail in self.view.tails_of(self.run):
+            found.update(dict.fromkeys(tail.fields))
+        return list(found)
+
     def summarised(self, path: str, since: int = 0) -> bool:
         """Whether the values of a field can be read without unpacking any facts."""
         if not all(path in block.chunk for block in self.blocks(since)):
@@ -141,7 +183,15 @@ class RunLines:
 
     def highest(self) -> int:
         """The highest number there is; -1 if there is none."""
-        return max(self.info.highest, max(self.lines, default=-1))
+        going_on = (schema.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
+        return max(self.info.highest, -1, *going_on, *(tail.highest for tail in self.view.tails_of(self.run)))
+
+    def counted(self) -> Counted:
+        """The forwards that are not in a block, without a line of each where a glance at the journals is enough."""
+        glimpsed = [tail.records() for tail in self.view.tails_of(self.run)]
+        if None in glimpsed or any(True for _ in self._under(b"o", 0, OWN)):
+            return Counted.of([(line.state, line.when, line.took_us) for line in self.lines.values()])
+        return Counted.of([(head[STATE], head[WHEN], head[TOOK_US]) for heads in glimpsed for head in heads or ()])
 
     # -- facts
 
@@ -155,7 +205,7 @@ class RunLines:
             chunk = Chunk(self.view.reading.get(key) or b"")
             stored = Stored(chunk, 0, chunk.integers("forward"), key)
             first = [body for _, body in self.block_bodies(stored, [stored.forwards.index(forward)])]
-        return first + self.parts(forward, forward).get(forward, []) + self._bodies.get(forward, [])
+        return first + self.parts(forward, forward).get(forward, []) + self.said(forward)
 
     def block_bodies(self, block: Stored, rows: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
         """The packed facts of rows of a block. Raises `BadValue` for one that does not carry its checksum."""
@@ -200,7 +250,7 @@ class RunLines:
             yield from self._block_packed(block, since)
         rest = sorted(forward for forward in self.lines if forward >= since)
         apart = self.parts(rest[0], rest[-1]) if rest else {}
-        yield from ((forward, apart.get(forward, []) + self._bodies.get(forward, [])) for forward in rest)
+        yield from ((forward, apart.get(forward, []) + self.said(forward)) for forward in rest)
 
     def block_facts(self, block: Stored) -> Iterator[tuple[int, list[Fact]]]:
         """The forwards of one block with their facts; damaged ones are named and skipped."""
@@ -213,7 +263,7 @@ class RunLines:
             for row, body in self.block_bodies(block):
                 forward = block.forwards[row]
                 if forward >= since:
-                    yield forward, [body, *apart.get(forward, []), *self._bodies.get(forward, [])]
+                    yield forward, [body, *apart.get(forward, []), *self.said(forward)]
         except BadValue as error:
             self.damaged(block, error)
 
@@ -228,7 +278,7 @@ class RunLines:
         for tail in self.view.tails_of(self.run):
             row = tail.gathered.rows.get(OWN)
             if row is not None:
-                yield Part(tail.gathered.writer, row.at, row.when, row.body)
+                yield Part(tail.writer, row.at, row.when, row.body)
 
     def _own_stored(self, start: bytes, prefix: bytes, since: Mapping[int, int]) -> Generator[Part, None, bytes | None]:
         """The stored parts from a key on; ends with the key to go on from, where some of a writer are left out."""
@@ -253,7 +303,7 @@ class RunLines:
 
     def has_column(self, forward: int, path: str) -> bool:
         """Whether the texts of a line would hold a field if it was said."""
-        return path in self._fields.get(forward, ())
+        return forward in self.lines and path in self._fields.get(forward, ())
 
     def damaged(self, block: Stored, error: BadValue) -> None:
         """Say that a whole block is damaged and not given."""

@@ -20,6 +20,7 @@ from . import place
 from .environment import Environment, create
 from .locks import Locks
 from .numbers import RunGate
+from .tails import Known
 from .used import Used
 
 if TYPE_CHECKING:
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 
 
 class Opened:
-    """One store, as this process has it open. Made by `acquire`, let go of by `release`."""
+    """One store, as this process has it open. Made by `acquire`, which checks its format, let go of by `release`."""
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
-        place.check_format(path)
         place.warn_if_remote(path)
         self.path = path
         self.identity = identity
@@ -44,6 +44,7 @@ class Opened:
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
         self.used = Used()
+        self.known = Known()
         self._values: Environment | None = None
         self._gates: dict[int, RunGate] = {}
         self._committer: Committer | None = None

@@ -24,6 +24,7 @@ from .gather import Gathered
 from .notices import warn
 from .opened import Opened
 from .schema import RunInfo, WriterInfo
+from .tails import tell_damage
 from .writer import Writer
 
 _SLICE = 4 << 20
@@ -165,7 +166,8 @@ def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
 
 def journal_files(opened: Opened) -> list[Path]:
     """The journals there are, in order of writer and generation."""
-    return sorted(path for path in opened.journals.iterdir() if journal.parse_name(path) is not None)
+    there = [opened.journals / name for name in sorted(os.listdir(opened.journals))]  # noqa: PTH208  it is looked at often
+    return [path for path in there if journal.parse_name(path) is not None]
 
 
 def live_writers(opened: Opened, run: int | None = None) -> set[int]:
@@ -236,12 +238,6 @@ def _take_in_rest(
         opened.records.write(lambda txn: take_in(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
         if not gathered.read_to:
             return
-
-
-def tell_damage(path: Path, gathered: Gathered) -> None:
-    """Warn of the entries of a journal that were skipped."""
-    for at, length in gathered.damaged:
-        warn(f"{path} is damaged from byte {at} on; {length} bytes of it were skipped")
 
 
 def writer_info(reading: Reading | Writing, writer: int) -> WriterInfo | None:

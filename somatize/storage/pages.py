@@ -151,7 +151,8 @@ class PageFile:
         held = _EXTENT.unpack_from(head, 12)[0]
         if found != number or not flags & _OVERFLOW or number + held > self._meta.pages or held * size < length + _HEAD:
             raise BadPages(f"its page {number} does not hold the value that should be there")
-        if number * size + _HEAD + length > max(self._end, os.fstat(self._fd).st_size):
+        end = number * size + _HEAD + length
+        if end > self._end and end > os.fstat(self._fd).st_size:
             raise BadPages(f"it is cut off inside the value on page {number}")
         return number * size + _HEAD
 

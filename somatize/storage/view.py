@@ -10,39 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from somatize.errors import DamagedStore
 
 from . import journal, schema
 from .environment import BadValue, Reading
-from .gather import Gathered
 from .notices import warn
 from .opened import Opened
-from .opening import journal_files, tell_damage, writer_info
+from .opening import journal_files, writer_info
 from .schema import RunInfo
+from .tails import JournalFile, Tail
 
 T = TypeVar("T")
-_LOOKS = 4
-
-
-class JournalFile(NamedTuple):
-    """A journal as it lay there before the snapshot was taken, and whether its writer lived then."""
-
-    path: Path
-    fd: int
-    writer: int
-    generation: int
-    alive: bool
-
-
-class Tail(NamedTuple):
-    """What one journal holds beyond the snapshot."""
-
-    run: int
-    about: dict[str, Any]
-    gathered: Gathered
 
 
 def look(opened: Opened, work: Callable[[View], T]) -> T:
@@ -97,12 +77,7 @@ class View:
                 return None
             if info.generation == file.generation:
                 at = info.offset
-        for _ in range(_LOOKS):
-            gathered = Gathered(file.writer, about["fields"], file.generation).take(_rest(file.fd, at), at)
-            if not gathered.damaged:
-                break  # else it may have been half written when it was read, and is whole by now
-        tell_damage(file.path, gathered)
-        return Tail(about["run"], about, gathered)
+        return Tail(file, about, at, self.opened.known)
 
     def runs(self) -> Iterator[tuple[int, RunInfo]]:
         """Every run's number and totals, as far as they are committed. A damaged one is named and skipped."""
@@ -128,11 +103,3 @@ class View:
     def tails_of(self, run: int) -> list[Tail]:
         """What journals hold of one run beyond the snapshot."""
         return [tail for tail in self.tails if tail.run == run]
-
-
-def _rest(fd: int, at: int) -> bytes:
-    parts = []
-    while part := os.pread(fd, 8 << 20, at):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)

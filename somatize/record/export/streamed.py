@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from somatize.facts import KINDS, Fact
 from somatize.record.asked import first_of
-from somatize.record.rows import BEFORE, fields_of, row_of_line, rows_of_block
+from somatize.record.rows import BEFORE, row_of_line, rows_of_block
 from somatize.record.status_reader import LOG_FIELDS, said_in
 from somatize.storage import schema
 from somatize.storage.columns import Chunk
@@ -26,7 +26,7 @@ _first = itemgetter(0)
 
 def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | None) -> Table:
     """A row per forward. `seen` is the highest number of an earlier look: what is missing up to it is lost."""
-    fields = fields_of(lines)
+    fields = lines.summarised_fields()
     first = first_of(lines, last, since)
 
     def rows() -> Iterator[Row]:
