@@ -31,6 +31,7 @@ from .hosts_figure import machines_picture
 from .one_forward import timeline_picture
 from .page_figures import Figures
 from .reader import run_row
+from .streams import alike
 from .time_spent import spent_picture
 from .turns import OneForward, Total, one_forward
 
@@ -101,6 +102,7 @@ class _Page:
             self.row, self.about, self.digest, names = look(opened, lambda view: _read(view, run))
             self.run: str = self.row["run"]
             self.columns = columns_of(store, self.run, of or names)
+            alike([self.columns])
             self._figures(store)
         self._words()
 
