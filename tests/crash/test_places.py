@@ -205,14 +205,14 @@ def test_lockless_reading_beside_a_writer(
             seen = len(points)
         report(str(seen > 5))
 
-    monkeypatch.setattr(committer, "EVERY", 0.02)
+    monkeypatch.setattr(committer, "EVERY", 0.01)
     reader = child(work)
     assert reader.line() == "ready"
     with Recorder(store, run="r", summarising=["loss"]) as recorder:
         for step in range(5, 1000):
             G.forward(step, watching=recorder)
             recorder({"fact": "loss", "value": step})
-            time.sleep(0.002)
+            time.sleep(0.001)
     status, lines = reader.end(None)
     assert (status, lines) == (0, ["True"])
     store.close()
@@ -221,16 +221,24 @@ def test_lockless_reading_beside_a_writer(
 # -- damage
 
 
-@pytest.mark.parametrize("name", ["records.lmdb", "values.lmdb"])
-@pytest.mark.parametrize("damage", ["truncated", "empty", "text", "middle", "gone", "half"])
-def test_a_damaged_file_is_named_and_never_mapped(
-    script: Callable[..., Any], place: Path, name: str, damage: str
-) -> None:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with values and records, some megabytes of both; it is copied, not changed."""
+    place = tmp_path_factory.mktemp("filled") / "store"
     store = Store(place)
     for step in range(100):
         store.bind(f"n{step}", store.put(bytes([step]) * 3000))
     record(store, 3000)
     store.close()
+    return place
+
+
+@pytest.mark.parametrize("name", ["records.lmdb", "values.lmdb"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "text", "middle", "gone", "half"])
+def test_a_damaged_file_is_named_and_never_mapped(
+    script: Callable[..., Any], place: Path, filled: Path, name: str, damage: str
+) -> None:
+    shutil.copytree(filled, place)
     file, content = place / name, (place / name).read_bytes()
     spoiled = {
         "truncated": content[:12_288],

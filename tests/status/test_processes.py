@@ -115,7 +115,7 @@ def test_a_fork_at_any_moment_does_not_hang() -> None:
             status.subscribe(print)()
 
     try:
-        assert [in_child(work) for _ in range(30)] == [0] * 30
+        assert [in_child(work) for _ in range(20)] == [0] * 20
     finally:
         stop.set()
         for thread in threads:
@@ -183,10 +183,10 @@ LOADER = """
 
 
 def test_a_loader_whose_dataset_logs_beside_a_view_ends() -> None:
-    done = run(LOADER.replace("ROUNDS", "20"))
+    done = run(LOADER.replace("ROUNDS", "10"))
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.endswith("ended 20\n")
-    assert done.stdout.count("item") == 80
+    assert done.stdout.endswith("ended 10\n")
+    assert done.stdout.count("item") == 40
 
 
 @pytest.mark.slow
