@@ -50,10 +50,15 @@ def is_store(path: Path) -> bool:
         return False
 
 
+def store_around(path: Path) -> Path | None:
+    """The store that a place lies inside of, if there is anything at that place."""
+    return next((one for one in path.absolute().parents if is_store(one)), None) if path.exists() else None
+
+
 def what_it_is(path: Path) -> str:
     """A sentence on a place that is no store: what it is, and what to do."""
-    around = next((one for one in path.absolute().parents if is_store(one)), None)
-    if around is not None and path.exists():
+    around = store_around(path)
+    if around is not None:
         return f"{path} lies inside of the store {around}; give that"
     if path.is_dir():
         return _about_directory(path)
@@ -90,7 +95,7 @@ def _some(names: list[str]) -> str:
 
 def _near(path: Path) -> str:
     try:
-        beside = [one.name for one in islice(path.absolute().parent.iterdir(), _LOOKED_AT)]
+        beside = [one.name for one in islice(path.absolute().parent.iterdir(), _LOOKED_AT) if one.is_dir()]
     except OSError:
         return f", nor is there {path.parent}" if not path.parent.exists() else ""
     close = get_close_matches(path.name, beside, n=1, cutoff=0.6)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
+from somatize.errors import NoStore
+
 from .arguments import Reader, path_argument, run_argument
+from .stores import store_around, what_it_is
 
 
 @click.command(
@@ -49,8 +52,13 @@ def watch(
     from somatize.record.followed import Followed
     from somatize.ui.following import in_lines, on_screen
 
+    if store_around(path):
+        raise NoStore(what_it_is(path))  # nobody makes a store there
     with Followed(path, run, of) as followed:
-        followed.look()  # what can be no store is refused before the screen is taken
+        try:
+            followed.look()  # what can be no store is refused before the screen is taken
+        except NoStore as error:
+            raise NoStore(what_it_is(path)) from error
         if lines or not _is_terminal():
             in_lines(followed, sys.stdout, every=every or 10.0, until_end=until_end is not False)
             return

@@ -15,7 +15,7 @@ from typing import Any
 
 from somatize import plotting
 from somatize.drawing.recorded import recorded
-from somatize.errors import NotReplaced
+from somatize.errors import ExportError, NotReplaced
 from somatize.storage.lines import RunLines
 from somatize.storage.view import View, look
 
@@ -55,7 +55,8 @@ def page(
     takes the place of a page that was there; of another file only with `replace`. Reads every fact of the run once:
     about a second for 100,000 forwards. Gives the path.
 
-    Raises `NotReplaced` for a file that is no such page, and `UnknownRun`, `WhichRun`, `FigureError`, `ExtraMissing`.
+    Raises `NotReplaced` for a file that is no such page, `ExportError` for one in no directory, and `UnknownRun`,
+    `WhichRun`, `FigureError`, `ExtraMissing`.
     """
     plotting.require()
     target = Path(path)
@@ -67,6 +68,8 @@ def _check(target: Path, *, replace: bool) -> None:
     """Raise unless the page may be written there."""
     if target.is_dir():
         raise NotReplaced(f"{target} is a directory; name the file that the page is to be")
+    if not target.parent.is_dir():
+        raise ExportError(f"{target} cannot be written: there is no directory {target.parent}")
     if replace or not target.exists():
         return
     with target.open("rb") as file:
@@ -76,7 +79,10 @@ def _check(target: Path, *, replace: bool) -> None:
 
 def _written(target: Path, html: str) -> Path:
     """The page on the disk, whole: made beside its place and moved there."""
-    handle, making = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".making", dir=target.parent)
+    try:
+        handle, making = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".making", dir=target.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(html)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -177,3 +178,33 @@ def test_a_warning_of_a_reader_is_a_line(changing):
     assert before.stderr == ""
     (journals / "stray").write_text("x")
     assert call("runs", changing).stdout.count("\n") == before.stdout.count("\n")
+
+
+def test_watch_waits_for_no_store_where_none_can_come_to_be(recorded, tmp_path):
+    (tmp_path / "file").touch()
+    assert stderr("watch", recorded / "files", code=3).endswith(f"lies inside of the store {recorded}; give that\n")
+    assert "is a directory of stores and none itself" in stderr("watch", recorded.parent, code=3)
+    assert "is a file; a store is a directory" in stderr("watch", tmp_path / "file", code=3)
+
+
+@pytest.mark.parametrize("words", [("page",), ("export",)])
+@pytest.mark.parametrize("suffix", [".csv", ".html"])
+def test_a_file_in_no_directory_is_refused_by_its_own_name(recorded, tmp_path, words, suffix):
+    place = tmp_path / "nowhere" / f"out{suffix}"
+    told = stderr(*words, recorded, "steady", "-o", place, *["--to", "csv"] * (words == ("export",)), code=5)
+    assert told == f"somatize: {place} cannot be written: there is no directory {place.parent}\n"
+    assert not place.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.html", "out.json"])
+def test_a_place_that_may_not_be_written_to_is_spoken_of_by_the_name_that_was_given(recorded, name):
+    place = Path("/proc") / name  # where nobody may make a file, root neither
+    command = "page" if name == "out.html" else "export"
+    assert stderr(command, recorded, "steady", "-o", place, code=4).startswith(f"somatize: {place}: ")
+
+
+def test_nothing_but_directories_is_offered_for_a_store_that_is_not_there(tmp_path):
+    (tmp_path / "run.txt").touch()
+    assert "did you mean" not in stderr("runs", tmp_path / "runs", code=3)
+    (tmp_path / "run").mkdir()
+    assert f"did you mean {tmp_path / 'run'}?" in stderr("runs", tmp_path / "runs", code=3)

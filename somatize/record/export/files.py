@@ -26,6 +26,10 @@ def whole(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
         with beside.open("rb") as written:
             os.fsync(written.fileno())
         beside.replace(place)
+    except OSError as error:
+        if error.filename == str(beside):  # the name that was asked for is the one to speak of
+            error.filename = str(place)
+        raise
     finally:
         beside.unlink(missing_ok=True)
     return answer
