@@ -144,8 +144,8 @@ class PageFile:
     def _extent(self, number: int, length: int) -> int:
         """Where the bytes of a big value lie, after its first page was checked."""
         size = self._meta.size
-        head = os.pread(self._fd, _HEAD, number * size)
-        if not 2 <= number < self._meta.pages or len(head) < _HEAD:
+        head = os.pread(self._fd, _HEAD, number * size) if 2 <= number < self._meta.pages else b""
+        if len(head) < _HEAD:
             raise BadPages(f"it refers to page {number}, which it does not have")
         found, _, flags, _, _ = _PAGE.unpack(head)
         held = _EXTENT.unpack_from(head, 12)[0]
@@ -193,7 +193,7 @@ def verify(path: Path, budget: int) -> None:
 
     A file that is being written meanwhile is looked at again until it holds still.
     """
-    wrong = ""
+    wrong, was = "", None
     for attempt in range(10):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -202,7 +202,12 @@ def verify(path: Path, budget: int) -> None:
             return
         except BadPages as error:
             wrong = str(error)
+            now = os.fstat(fd)
         finally:
             os.close(fd)
-        time.sleep(0.01 * attempt)
+        written = now.st_mtime_ns, now.st_size
+        if written == was:  # nobody wrote during this look, which began later than a clock of files can tell
+            break
+        was = written
+        time.sleep(0.01 * (attempt + 1))
     raise DamagedStore(f"{path} is damaged: {wrong}")

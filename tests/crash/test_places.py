@@ -19,7 +19,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, RecordLost, RecordWarning, StoreReadOnly
 from somatize.record import curve, facts, forwards, nodes, runs
-from somatize.storage import backlog
+from somatize.storage import backlog, pages
 
 
 @node
@@ -261,6 +261,23 @@ def test_a_damaged_file_is_named_and_never_mapped(
     assert "refused" in out
     assert str(file) in out
     assert "answered []" not in out
+
+
+def test_a_file_is_looked_at_again_only_as_long_as_somebody_writes_it(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (filled / "records.lmdb").read_bytes()
+    file = tmp_path / "records.lmdb"
+    file.write_bytes(whole[: len(whole) // 2])
+    slept = []
+    monkeypatch.setattr(pages.time, "sleep", slept.append)
+    with pytest.raises(DamagedStore):
+        pages.verify(file, 1000)
+    assert len(slept) == 1
+    growing = iter([whole[: len(whole) // 2 + 4096], whole[: len(whole) // 2 + 8192], whole])
+    monkeypatch.setattr(pages.time, "sleep", lambda seconds: file.write_bytes(next(growing)))
+    pages.verify(file, 1000)
+    assert list(growing) == []
 
 
 def test_one_bad_record_is_named_and_the_rest_is_read(place: Path) -> None:
