@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 
 class Quiet:
@@ -24,14 +24,17 @@ class Quiet:
     tasks: tuple[Any, ...] = ()
     children: tuple[Any, ...] = ()
     logs: tuple[Any, ...] = ()
+    throughputs: tuple[Any, ...] = ()
+    stream = ""
+    closed = True
 
     def task(self, name: str, total: float | None = None) -> Self:  # noqa: ARG002  as a Status has it
         """A task that nobody sees."""
         return self
 
-    def track(self, items: Iterable[Any], name: str = "", total: float | None = None) -> Iterable[Any]:  # noqa: ARG002
+    def track(self, items: Iterable[Any], name: str = "", total: float | None = None) -> _Items:  # noqa: ARG002
         """The items themselves."""
-        return items
+        return _Items(items)
 
     def throughput(self, stream: str) -> Self:  # noqa: ARG002
         """A throughput that counts nothing."""
@@ -45,8 +48,9 @@ class Quiet:
         """A step that is not counted."""
         return nullcontext()
 
-    def stats(self) -> None:
+    def stats(self) -> _Stats:
         """Nothing was counted."""
+        return _Stats()
 
     def advance(self, amount: float = 1) -> None:
         """Nothing is counted."""
@@ -60,9 +64,24 @@ class Quiet:
     def fail(self, why: BaseException | str) -> None:
         """Nothing was open."""
 
-    def subscribe(self, listener: Callable[[Any], object]) -> Callable[[], None]:  # noqa: ARG002
+    @property
+    def status(self) -> Self:
+        """Itself."""
+        return self
+
+    def subscribe(self, listener: Callable[[Any], object], *, updates: bool = True) -> Callable[[], None]:  # noqa: ARG002
         """Nothing will be sent."""
         return _nothing
+
+    def display(self, **options: Any) -> Self:  # noqa: ARG002
+        """Nothing is shown."""
+        return self
+
+    def draw(self) -> None:
+        """Nothing is shown."""
+
+    def close(self) -> None:
+        """Nothing was open."""
 
     def carried(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself."""
@@ -79,6 +98,39 @@ class Quiet:
 
     def __repr__(self) -> str:
         return "<a status that nobody sees>"
+
+
+class _Items:
+    """What is gone through, as a loop that is tracked can be: also by `next`, and broken off."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+        self._own: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._own if self._own is not None else iter(self._items)
+
+    def __next__(self) -> Any:
+        if self._own is None:
+            self._own = iter(self._items)
+        return next(self._own)
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._own = iter(())
+
+
+class _Stats(NamedTuple):
+    samples: int = 0
+    batches: int = 0
+    samples_per_s: float | None = None
+    batches_per_s: float | None = None
+    flops_per_s: float | None = None
+    flops_exact: bool | None = None
+    waiting: float | None = None
 
 
 QUIET = Quiet()

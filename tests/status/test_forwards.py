@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from somatize import Graph, Node, node
 from somatize.quiet import QUIET
-from somatize.status import LogEvent, Status, TaskEvent
+from somatize.status import LogEvent, Status, Task, TaskEvent, Throughput
 from somatize.status.forwards import ForwardTasks
+from somatize.status.tracking import Track
+from somatize.ui import Display
 
 
 def shown(status: Status) -> list[tuple[str, str]]:
@@ -183,7 +186,32 @@ def test_node_code_has_the_status_of_whoever_watches() -> None:
     for watching in (None, [].append):
         found = graph.forward(1, watching=watching)
         assert found is QUIET
-        assert (found.tasks, found.current, found.throughput("t").stats()) == ((), None, None)
+        assert (found.tasks, found.current, found.throughput("t").stats().batches) == ((), None, 0)
+
+
+@pytest.mark.parametrize("kind", [Status, Task, Throughput, Display, Track])
+def test_the_quiet_one_takes_all_that_the_others_take(kind: type) -> None:
+    quiet = QUIET.track([1]) if kind is Track else QUIET
+    internal = {"made", "where", "add", "counter", "opens", "of", "quiet", "tell", "before", "began_in"}
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in internal]
+    assert [name for name in names if not hasattr(quiet, name)] == []
+    for name in names:
+        theirs = inspect.getattr_static(kind, name)
+        if inspect.isfunction(theirs):
+            ours = inspect.signature(getattr(quiet, name)).parameters
+            taken = {parameter for parameter in inspect.signature(theirs).parameters if parameter != "self"}
+            assert taken <= set(ours) or any(one.kind is one.VAR_KEYWORD for one in ours.values()), name
+
+
+def test_the_quiet_one_s_answers_look_like_the_others_() -> None:
+    with Status() as status:
+        assert QUIET.throughput("t").stats()._asdict() == vars(status.throughput("t").stats())
+    track = QUIET.track([1, 2, 3], "x")
+    assert (next(track), list(track), len(track), list(QUIET.track([4]))) == (1, [2, 3], 3, [4])
+    track.close()
+    assert list(track) == []
+    with QUIET.display() as display:
+        display.draw()
 
 
 def test_the_quiet_one_does_nothing() -> None:
