@@ -28,7 +28,7 @@ _NO_SLOTS: list[Any] = []
 
 
 def run_plain(program: Program, given: Any, watching_: watching.Watching, graph: Any) -> Any:
-    """`run` for what most forwards are: nothing kept, mapped or elsewhere, one thread, nobody or a list watching."""
+    """`run` for what most forwards are: nothing kept, mapped or elsewhere, and one thread."""
     around = HERE.get()
     if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
         forward = Forward()
@@ -48,7 +48,29 @@ def run_plain(program: Program, given: Any, watching_: watching.Watching, graph:
             return _walk(program, given, program.unwatched)
         finally:
             HERE.reset(here)
-    return run(program, given, watching_, graph, 1)
+    if watching_ is None:
+        return run(program, given, None, graph, 1)
+    forward = Forward()
+    forward.key, forward.gate, forward.parent = program.key, None, around
+    watching.watch(forward, watching_, graph, plain=True)
+    return _plainly(program, given, forward)
+
+
+def _plainly(program: Program, given: Any, forward: Forward) -> Any:
+    """The plan as calls one after the other, told to whoever watches."""
+    here = HERE.set(forward)
+    try:
+        if forward.tell is None:
+            return _walk(program, given, forward)
+        program.running.append(forward)
+        try:
+            return _observe(program, given, forward)
+        finally:
+            program.running.remove(forward)
+            if forward.doors or forward.raised or forward.opened:
+                forward.close()
+    finally:
+        HERE.reset(here)
 
 
 def run(
@@ -72,16 +94,14 @@ def run(
     forward.key, forward.gate, forward.parent = program.key, None, HERE.get()
     if watching_ is not None:
         watching.watch(forward, watching_, graph, plain=plain)
+    if plain:
+        return _plainly(program, given, forward)
     here = HERE.set(forward)
     try:
         if forward.tell is None:
-            if plain:
-                return _walk(program, given, forward)
             return _walk_agenda(program, given, forward, threads, keeping, broker)
         program.running.append(forward)
         try:
-            if plain:
-                return _observe(program, given, forward)
             return _observe_agenda(program, given, forward, threads, keeping, broker)
         finally:
             program.running.remove(forward)

@@ -163,6 +163,10 @@ def said(fact: Mapping[Any, Any], node: str | None = None) -> Fact:
     if type(fact) is not dict and not isinstance(fact, Mapping):
         raise FactError(f"a fact is a dict with its kind under 'fact', not {type(fact).__name__}")
     kind = fact.get("fact")
+    if type(kind) is str and kind.isascii() and node is None and len(fact) == 2:
+        value = fact.get("value")
+        if type(value) is float and kind:  # what a loop says: it is made without looking for what else it could be
+            return {"fact": kind, "value": f"{value!r}"}
     if not isinstance(kind, str) or not kind:
         raise FactError(f"a fact needs a kind: {{'fact': 'loss', ...}}; this one has fact={kind!r}")
     made: Fact = {}

@@ -7,10 +7,20 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 from .facts import Fact, Watcher
 from .notices import warn
+
+
+class Key:
+    """Stands for a program, by identity, where the program itself would keep its graph alive."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        self.nodes = nodes
+        """The nodes of its steps."""
 
 
 class Place(ABC):
@@ -20,8 +30,14 @@ class Place(ABC):
     """
 
     parent: Place | None = None
-    key: object = None
+    key: Key
     step: int = -1
+
+    @property
+    def node(self) -> str | None:
+        """The node that runs here just now; None between nodes."""
+        step = self.step
+        return self.key.nodes[step] if step >= 0 else None
 
     @property
     @abstractmethod
@@ -205,7 +221,7 @@ class Forward(Place):
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
         interrupt: BaseException | None = None
-        for door in self.opened or (*self.doors, *self.raised):
+        for door in self.opened or (self.doors + self.raised if self.raised else self.doors):
             try:
                 if door.remembered:
                     remember(door, self.parent)
@@ -254,13 +270,16 @@ class Door:
         """Whether a context is to know it, for facts said later."""
 
 
-class Last(NamedTuple):
+class Last:
     """The sink of a watcher that opened or closed last in a context, and where that was."""
 
-    watcher: Callable[[], Any]
-    sink: Any
-    within: Place | None
-    step: int
+    __slots__ = ("sink", "step", "watcher", "within")
+
+    def __init__(self, watcher: Callable[[], Any], sink: Any, within: Place | None) -> None:
+        self.watcher = watcher
+        self.sink = sink
+        self.within = within
+        self.step = -1 if within is None else within.step
 
 
 HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
@@ -275,18 +294,18 @@ _REMEMBERED = 64
 def remember(door: Door, within: Place | None) -> None:
     """Let this context know that a sink opened or closed, within that place."""
     # Copied and not changed in place: contexts that were copied from this one must not see it.
-    last, key = LAST.get(), id(door.watcher)
+    last, watcher, sink = LAST.get(), door.watcher, door.sink
+    key = id(watcher)
     before = last.get(key)
-    if before is not None and before.watcher() is door.watcher:
-        if before.sink is door.sink and before.within is within:
+    if before is not None and before.watcher() is watcher:
+        if before.sink is sink and before.within is within:
             return  # it opened here, and nothing of this watcher did since
-        reference = before.watcher
+        entry = Last(before.watcher, sink, within)
+        if len(last) == 1:
+            LAST.set({key: entry})
+            return
     else:
-        before, reference = None, _reference(door.watcher)
-    entry = Last(reference, door.sink, within, -1 if within is None else within.step)
-    if not last or (before is not None and len(last) == 1):
-        LAST.set({key: entry})
-        return
+        entry = Last(_reference(watcher), sink, within)
     last = {other: one for other, one in last.items() if other != key}
     if len(last) >= _REMEMBERED:
         last = {other: one for other, one in last.items() if one.watcher() is not None}

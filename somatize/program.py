@@ -9,6 +9,7 @@ from . import synchronising, tensors
 from .context import Ctx
 from .errors import DeviceMismatch, NoItems, NotFrozen, SomatizeError
 from .implementation import Implementation
+from .places import Key
 from .plan import Plan, Step
 from .watching import Forward
 
@@ -56,7 +57,7 @@ class Program:
 
     def __init__(self, plan: Plan, implementations: Mapping[str, Implementation]) -> None:
         self.plan = plan
-        self.key = object()
+        self.key = Key(tuple(step.node for step in plan.steps))
         """Shared by the program and its ctxs, so that neither keeps the other's graph alive."""
         self.running: list[Forward] = []
         """The watched forwards that run just now, for threads that have no context."""

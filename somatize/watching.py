@@ -48,6 +48,8 @@ class Sink(Protocol):
 
     - ``tell(fact)`` is told each fact, in order; the dict is the sink's own.
     - ``entering(node, host=None)`` is called before a node runs.
+    - ``place``, where it is there and one node is called after another, is set to the forward instead: its ``node``
+      says which one runs, to whoever asks.
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
     - ``heard(host, node, said)`` is called with what became of a task that node code at a host opened.
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
@@ -94,7 +96,8 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
             forward.tell = watching
             return
     else:
-        watchers = [watching]
+        _watch_one(forward, watching, graph, plain)
+        return
     try:
         for watcher in watchers:
             forward.doors += _open(watcher, graph)
@@ -106,16 +109,38 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
         for door in doors:
             if door.remembered:
                 remember(door, forward.parent)
-    _tell(forward, _awake(forward, doors) if plain else doors)
+    _tell(forward, _awake(forward, doors) if plain else doors, plain=plain)
 
 
-def _tell(forward: Forward, doors: tuple[Door, ...]) -> None:
+def _watch_one(forward: Forward, watcher: Any, graph: Any, plain: bool) -> None:
+    """`watch` for one who wants a sink, which is what most forwards have; it is what it costs to record one."""
+    forward.doors = doors = _open(watcher, graph)
+    if not doors:
+        return
+    door = doors[0]
+    if not door.remembered:
+        doors = _awake(forward, doors) if plain else doors
+    elif forward.parent is not None:
+        remember(door, forward.parent)
+    _tell(forward, doors, plain=plain)
+
+
+def _tell(forward: Forward, doors: tuple[Door, ...], *, plain: bool) -> None:
     if len(doors) == 1:
-        forward.tell = doors[0].tell
-        forward.entering = getattr(doors[0].sink, "entering", None)
+        door = doors[0]
+        forward.tell = door.tell
+        if plain and hasattr(door.sink, "place"):
+            door.sink.place = forward
+        else:
+            forward.entering = getattr(door.sink, "entering", None)
     elif doors:
         forward.tell = forward.fan_out
-        wanted = [door for door in doors if hasattr(door.sink, "entering")]
+        wanted = []
+        for door in doors:
+            if plain and hasattr(door.sink, "place"):
+                door.sink.place = forward
+            elif hasattr(door.sink, "entering"):
+                wanted.append(door)
         if wanted:
             forward.entering = forward.enter_all if len(wanted) > 1 else forward.enter_only(wanted[0])
     elif forward.opened:

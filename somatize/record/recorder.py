@@ -35,6 +35,7 @@ class ForwardSink(Pending):
     """
 
     token: Any = None
+    forgets = False
 
     def entering(self, node: str, host: str | None = None) -> None:  # noqa: ARG002  a part of the protocol
         """Remember that a node begins: an open or a lost forward names the nodes it is in."""
@@ -124,7 +125,9 @@ class Recorder:
         self._retire.atexit = False
 
     def _sink(self) -> ForwardSink:
-        return ForwardSink(self._writer)
+        sink = ForwardSink()
+        self._writer.begins(sink)
+        return sink
 
     @property
     def run(self) -> str:
@@ -141,8 +144,11 @@ class Recorder:
         writer = self._writer
         if writer.shut:
             writer = self._writing()
-        self._graphs.tell(graph)
-        return ForwardSink(writer)
+        if graph is not None:
+            self._graphs.tell(graph)
+        sink = ForwardSink()
+        writer.begins(sink)
+        return sink
 
     def __call__(self, fact: Mapping[str, Any]) -> None:
         """Say a fact; it is on its way to the disk, beyond the reach of a kill, when this returns.

@@ -27,7 +27,8 @@ Line = list[Any]
 class Batch:
     """The records from `start` to `end`, and the facts said meanwhile about forwards that were committed before.
 
-    A record is appended to `lines`, in place; who does so sees to `open` and `most`. `late` holds forward, place, time, facts and summary; `about` the packed maps that say what the run is.
+    A record is appended to `lines` in place, by who sees to `open` and `most`. `late` holds forward, place, time,
+    facts and summary; `about` the packed maps that say what the run is.
     """
 
     __slots__ = ("about", "end", "late", "lines", "most", "open", "start")

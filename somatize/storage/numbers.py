@@ -23,7 +23,7 @@ from .locks import Locks
 
 _SLOT = 16
 _PAGE = mmap.ALLOCATIONGRANULARITY
-_SEVERAL, _BUSY = 0, 1
+SEVERAL, BUSY = 0, 1
 _SETTLED = 0.003
 _PATIENCE = 20.0
 
@@ -47,8 +47,8 @@ class RunGate:
             os.close(fd)
         at = run * _SLOT - start
         whole = memoryview(self._map)
-        self._count = whole[at : at + 8].cast("Q")
-        self._flags = whole[at + 8 : at + 10]
+        self.count = whole[at : at + 8].cast("Q")
+        self.flags = whole[at + 8 : at + 10]
         self._holding = False
 
     @staticmethod
@@ -60,21 +60,21 @@ class RunGate:
 
     def alone(self, following: int) -> None:
         """Begin as the run's only writing process; `following` is the next number."""
-        self._count[0] = following
-        self._flags[_BUSY] = 0
-        self._flags[_SEVERAL] = 0
+        self.count[0] = following
+        self.flags[BUSY] = 0
+        self.flags[SEVERAL] = 0
 
     def join(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
         """Begin beside other processes; raises `RecordError` if one is stopped in the middle of a record.
 
         `following` tells the next number, and is asked only if the others turn out to be gone.
         """
-        if self._flags[_SEVERAL]:
+        if self.flags[SEVERAL]:
             return
-        self._flags[_SEVERAL] = 1
+        self.flags[SEVERAL] = 1
         until = time.monotonic() + _PATIENCE
         time.sleep(_SETTLED)
-        while self._flags[_BUSY]:
+        while self.flags[BUSY]:
             if not others_live():
                 self.alone(following())
                 return
@@ -86,30 +86,34 @@ class RunGate:
 
     def take(self) -> int:
         """The next number. Call with `lock` held, write the number down, and `leave` whatever happens."""
-        flags = self._flags
-        flags[_BUSY] = 1
-        if flags[_SEVERAL]:
-            self._locks.hold(self._offset)
-            self._holding = True
-        number = self._count[0]
-        self._count[0] = number + 1
+        flags = self.flags
+        flags[BUSY] = 1
+        if flags[SEVERAL]:
+            self.hold()
+        number = self.count[0]
+        self.count[0] = number + 1
         return number
+
+    def hold(self) -> None:
+        """Keep other processes from taking numbers until `leave`."""
+        self._locks.hold(self._offset)
+        self._holding = True
 
     def give_back(self, number: int) -> None:
         """The number was not written down, and nobody was let in since `take`: the next one gets it."""
-        self._count[0] = number
+        self.count[0] = number
 
     def leave(self) -> None:
         """Let others take numbers."""
         if self._holding:
             self._holding = False
             self._locks.release(self._offset)
-        self._flags[_BUSY] = 0
+        self.flags[BUSY] = 0
 
     def close(self) -> None:
         """Let the shared page go."""
-        self._count.release()
-        self._flags.release()
+        self.count.release()
+        self.flags.release()
         try:
             self._map.close()
         except BufferError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import write
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,12 +23,26 @@ class Running(Protocol):
         """The node that runs just now; None between nodes."""
 
 
+class Tell(Protocol):
+    """What takes a fact."""
+
+    def __call__(self, fact: Fact, /) -> object: ...
+
+
 class Pending:
     """A forward as its writer knows it: what is not written down yet, and its number once something is.
 
-    `tell` takes a fact of it. The defaults stand on the class because forwards are begun tens of thousands of times
-    a second.
+    Forwards are begun tens of thousands of times a second, so it has no constructor and its defaults stand on the
+    class: `Writer.begins` sets what has none.
     """
+
+    writer: Writer
+    facts: list[Fact]
+    """What it told and is not written down yet."""
+    tell: Tell
+    """Takes a fact of it."""
+    since: float
+    """When it was last written down, or opened."""
 
     number: int | None = None
     over = False
@@ -47,16 +60,6 @@ class Pending:
     batch: Batch | None = None
     line: Line
     """Its record, in the batch it was written in."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self.facts: list[Fact] = []
-        self.since = time.monotonic()
-        """When it was last written down, or opened."""
-        self.tell: Callable[[Fact], object] = self.facts.append
-        writer.pending.add(self)
-        if writer.committer.idle:
-            writer.committer.begin()
 
     def inside(self) -> list[str]:
         """The nodes it is in, as far as is known."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from os import write
-from time import time_ns
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -18,6 +17,7 @@ from .committer import take_in
 from .gather import Gathered
 from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .notices import warn
+from .numbers import BUSY, SEVERAL
 from .opened import Opened, release
 from .pending import Pending, ends
 from .schema import LOST, OPEN, OWN
@@ -48,7 +48,18 @@ class Writer(Appender):
         opened.locks.take(locks.of_writer(self.id))
         opened.writers[self.id] = self
 
-    # `ends` and `says` are what a recorded forward costs; they are written out, where calls would read better.
+    # `begins`, `ends` and `says` are what it costs to record a forward; written out, where calls would read better.
+
+    def begins(self, pending: Pending) -> None:
+        """A forward begins."""
+        pending.writer = self
+        facts: list[Fact] = []
+        pending.facts = facts
+        pending.tell = facts.append
+        pending.since = monotonic()
+        self.pending.add(pending)
+        if self.committer.idle:
+            self.committer.begin()
 
     def ends(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
@@ -65,7 +76,12 @@ class Writer(Appender):
             else:
                 when = time_ns() // 1000
                 gate = self.gate
-                number = gate.take()
+                flags, count = gate.flags, gate.count
+                flags[BUSY] = 1  # as in `RunGate.take`
+                if flags[SEVERAL]:
+                    gate.hold()
+                number = count[0]
+                count[0] = number + 1
                 try:
                     rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
@@ -164,7 +180,7 @@ class Writer(Appender):
             inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
             facts = pending.facts.copy()
             if pending.parted and not facts and inside == pending.told_inside:
-                pending.since = time.monotonic()
+                pending.since = monotonic()
                 return
             inside = pending.without(
                 inside, {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED}
@@ -178,11 +194,11 @@ class Writer(Appender):
                 pending.parted = True
                 pending.ended = next(filter(ends, facts), pending.ended)
                 pending.told_inside = inside
-            pending.since = time.monotonic()
+            pending.since = monotonic()
 
     def write_parts(self, older_than: float) -> None:
         """Write down the forwards that have gone on for so long since they were last written down."""
-        now = time.monotonic()
+        now = monotonic()
         for pending in list(self.pending):
             if now - pending.since >= older_than:
                 self.write_part(pending)
@@ -192,7 +208,7 @@ class Writer(Appender):
         try:
             return min((pending.since for pending in list(self.pending)), default=None)
         except RuntimeError:  # changed in between; look again at once
-            return time.monotonic()
+            return monotonic()
 
     # -- ending
 

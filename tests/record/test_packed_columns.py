@@ -11,14 +11,16 @@ from somatize import Graph, Recorder, Store, node
 from somatize.record import forwards
 from somatize.storage.columns import Chunk, pack_chunk, pack_texts
 
-SAID = st.none() | st.floats() | st.text(max_size=8) | st.integers().map(str) | st.floats().map(repr)
+# A NaN has a sign and a payload that no text tells; `nan` is read as the one there is in `math`.
+FLOATS = st.floats().map(lambda value: math.nan if math.isnan(value) else value)
+SAID = st.none() | FLOATS | st.text(max_size=8) | st.integers().map(str) | FLOATS.map(repr)
 
 
 def as_texts(said: list[str | float | None]) -> list[str | None]:
     return [repr(one) if isinstance(one, float) else one for one in said]
 
 
-@given(st.lists(SAID, min_size=1, max_size=20) | st.lists(st.floats(), min_size=1, max_size=20))
+@given(st.lists(SAID, min_size=1, max_size=20) | st.lists(FLOATS, min_size=1, max_size=20))
 @example([math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e16])
 @example([1.0, "1", "1.0", None, ""])
 def test_texts_come_back_as_they_were_said(said: list[str | float | None]) -> None:
