@@ -54,7 +54,8 @@ class Cache:
             program.namer = Namer()
         self.plan = program.plan
         self.store = store
-        self.keeping = keeping and store.opened.writable
+        opened = store.opened
+        self.keeping = keeping and opened.writable
         self.unnamed: dict[int, str] = {}
         """Of each step that has no name, why."""
         self._implementations = program.implementations
@@ -63,8 +64,9 @@ class Cache:
         self._refresh = frozenset(refresh)
         self._run = run
         self.names = self._name_all(input_)
-        self._at_hand: dict[str, storage.Held | None] = {}
-        self.hits = self._look()
+        wanted = self._wanted()
+        self._at_hand = storage.there(opened, wanted.values())
+        self.hits = {number for number, digest in wanted.items() if digest in self._at_hand}
 
     def name(self, number: int) -> Name | None:
         """What the result of a step is called if it is to be kept; None if it is not, or has no name."""
@@ -117,18 +119,20 @@ class Cache:
         """The name of each cached step and of all above it, from the roots down; the input is hashed once."""
         names: dict[int, Name] = {}
         root: Name | None = None
+        steps = self.plan.steps
         for number in self._named:
-            step = self.plan.steps[number]
-            missing = next((source for source in step.inputs if source not in names), None)
+            step = steps[number]
+            missing = [source for source in step.inputs if source in self.unnamed] if self.unnamed else None
+            if missing:
+                self.unnamed[number] = self.unnamed[missing[0]]
+                continue
             try:
-                if missing is not None:
-                    self.unnamed[number] = self.unnamed[missing]
-                    continue
-                if not step.inputs:
-                    root = root or given(input_)
-                    before: Name | dict[str, Name] = root
+                if step.inputs:
+                    before: Name | dict[str, Name] = {
+                        id: names[source] for id, source in zip(step.names, step.inputs, strict=True)
+                    }
                 else:
-                    before = dict(zip(step.names, (names[source] for source in step.inputs), strict=True))
+                    before = root = root or given(input_)
                 names[number] = self._whole(step, before)
             except Unnameable as error:
                 self.unnamed[number] = f"{error}, at node {step.node!r}"
@@ -142,14 +146,14 @@ class Cache:
             name.digest = worded("by batches", name.digest).hex()
         return name
 
-    def _look(self) -> set[int]:
-        wanted = {
+    def _wanted(self) -> dict[int, str]:
+        """What is looked for in the store, by step."""
+        steps, refresh = self.plan.steps, self._refresh
+        return {
             number: name.digest
-            for number in self.names
-            if (name := self.name(number)) is not None and not self.refreshes(number)
+            for number, name in self.names.items()
+            if steps[number].marks.cached is not None and number not in refresh
         }
-        self._at_hand = storage.there(self.store.opened, wanted.values())
-        return {number for number, digest in wanted.items() if digest in self._at_hand}
 
     def say_unnamed(self, number: int) -> None:
         """One notice for a step that is to be kept and has no name."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from somatize.errors import DamagedStore, StoreError, StoreWarning
 
-from .reading import Reader
+from .reading import MISSING, Reader, plainly
 from .registry import codec
 from .script import DEEPEST, FORMAT, HEAD
 from .writing import Writer
@@ -56,7 +56,8 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     Raises `DamagedStore` for bytes that were not written here or not as they are now, `NewerFormat` for those of
     a later version, and `StoreError` where a registered kind, a library or a time zone is missing here.
     """
-    return _read(Reader(memoryview(data).cast("B").toreadonly()))
+    value = plainly(data) if type(data) is bytes else MISSING
+    return value if value is not MISSING else _read(Reader(memoryview(data).cast("B").toreadonly()))
 
 
 def take(data: memoryview) -> Any:

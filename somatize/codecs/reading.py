@@ -11,7 +11,50 @@ from somatize.errors import DamagedStore, NewerFormat, StoreError
 from . import arrays
 from .kinds import BUILTIN
 from .registry import by_kind, named
-from .script import AGAIN, BYTES, CODEC, DICT, END, FORMAT, HEAD, INT, KIND, LIST, LONG, NEWER, TEXT, VIEW, unpacker
+from .script import (
+    AGAIN,
+    BYTES,
+    CODEC,
+    DICT,
+    END,
+    FORMAT,
+    HEAD,
+    INT,
+    KIND,
+    LIST,
+    LONG,
+    NEWER,
+    TEXT,
+    VIEW,
+    op,
+    unpacked,
+    unpacker,
+)
+
+MISSING = object()
+_END = op(END)
+_FEW = 1 << 12
+
+
+def plainly(data: bytes) -> Any:
+    """The value of a few bytes whose script is one plain object: most of what is kept is, and asks for no stack.
+
+    `MISSING` for all others, and for what is no value.
+    """
+    if len(data) > _FEW or not data.endswith(_END) or data[0] != FORMAT:
+        return MISSING
+    if int.from_bytes(data[1:HEAD], "little") != len(data) - HEAD:
+        return MISSING
+    try:
+        return unpacked(data[HEAD : -len(_END)], _integer)
+    except Exception:
+        return MISSING
+
+
+def _integer(code: int, data: bytes) -> int:
+    if code != INT:
+        raise ValueError(code)
+    return int.from_bytes(data, "little", signed=True)
 
 
 class Reader:

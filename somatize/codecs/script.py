@@ -74,5 +74,10 @@ def unpacker(script: memoryview, ext: Callable[[int, bytes], Any]) -> Any:
     return made
 
 
+def unpacked(script: bytes, ext: Callable[[int, bytes], Any]) -> Any:
+    """The one object a script is. Raises an error where it is not."""
+    return msgpack.unpackb(script, ext_hook=ext, strict_map_key=False, unicode_errors="surrogatepass")
+
+
 def numbered(code: int, number: int) -> bytes:
     return op(code, number.to_bytes((number.bit_length() + 7) // 8 or 1, "little"))

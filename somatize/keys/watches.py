@@ -170,7 +170,10 @@ def _same_attributes(holder: Any, size: int, held: dict[str, Any]) -> bool:
         now = attributes_of(holder)
         if len(now) != len(held):
             return False
-    return not any(now.get(name, MISSING) is not value for name, value in held.items())
+    for name, value in held.items():  # noqa: SIM110  a generator would cost as much again
+        if now.get(name, MISSING) is not value:
+            return False
+    return True
 
 
 def _same_members(cls: type, values: tuple[Any, ...]) -> bool:

@@ -93,6 +93,7 @@ class Environment:
         self._gate = Gate()
         self._writer = threading.Lock()
         self._env: Any = None
+        self._lmdb: Any = None
         self._fd = -1
         self._open()
 
@@ -139,6 +140,7 @@ class Environment:
     def _opened(self) -> Any:
         import lmdb
 
+        self._lmdb = lmdb
         size = max(FIRST_MAP, self.path.stat().st_size)
         try:
             env = lmdb.open(
@@ -193,8 +195,7 @@ class Environment:
 
     def _begin(self) -> Any:
         """A read transaction; None if another process grew the map."""
-        import lmdb
-
+        lmdb = self._lmdb
         for _ in range(_ATTEMPTS):
             try:
                 return self._env.begin(buffers=True)
