@@ -108,6 +108,8 @@ class Display:
         try:
             if way is not None:
                 way.give_up()
+        except Exception:
+            _log.exception("the display could not be closed properly")
         finally:
             _log.exception("the display broke and shows nothing more; the work goes on")
 

@@ -55,7 +55,10 @@ class Region:
     def above(self, stream: TextIO, text: str) -> None:
         """Write `text` above the lines; they are there again at the next draw."""
         with self.lock:
-            self.erase()
+            try:
+                self.erase()
+            except (OSError, ValueError):  # nothing can be drawn any more, which is not the matter of who prints
+                self._give_back()
             stream.write(text)
             stream.flush()
 
@@ -71,8 +74,10 @@ class Region:
         with self.lock:
             if not self.open:
                 return
-            self.erase()
-            self._give_back()
+            try:
+                self.erase()
+            finally:
+                self._give_back()
 
     def _give_back(self) -> None:
         self.open = False

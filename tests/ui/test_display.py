@@ -151,6 +151,36 @@ def test_a_broken_display_stops_nothing(caplog: pytest.LogCaptureFixture, monkey
     assert "goes on" in caplog.text
 
 
+@pytest.mark.parametrize("by", ["draw", "print", "close"])
+def test_a_terminal_that_is_gone_after_a_while_stops_nothing(
+    by: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Leaves(Terminal):
+        gone = False
+
+        def write(self, text: str) -> int:
+            if self.gone:
+                raise OSError("gone")
+            return super().write(text)
+
+    drawn_on, errors = Leaves(), Terminal()
+    monkeypatch.setattr(sys, "stdout", drawn_on)
+    monkeypatch.setattr(sys, "stderr", errors)
+    clock = Clock()
+    with Status(clock=clock) as status, status.task("x"):
+        display = status.display(live=True, refresh=False)
+        clock.now += 10**9
+        display.draw()
+        assert screen(drawn_on.getvalue()) != []
+        drawn_on.gone = True
+        {"draw": display.draw, "print": lambda: print("said", file=sys.stderr), "close": display.close}[by]()
+        print("still said", file=sys.stderr)
+        display.draw()
+        display.close()
+    assert errors.getvalue() == ("said\n" if by == "print" else "") + "still said\n"
+    assert (sys.stdout, sys.stderr) == (drawn_on, errors)
+
+
 def test_a_display_keeps_no_status_alive() -> None:
     import gc
     import weakref
