@@ -63,11 +63,20 @@ def test_without_plotly_it_says_what_to_install(bare_kernel: Any) -> None:
     assert "pip install 'somatize[viz]'" in words
 
 
+ONE_BROWSER = """
+import warnings
+import kaleido, plotly
+kaleido.start_sync_server(plotlyjs=plotly.io.defaults.plotlyjs)
+warnings.filterwarnings("ignore", "The kopts argument is ignored")
+"""
+"""Pictures are made by one browser, and not each by one of its own, which takes seconds to start."""
+
+
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     notebook = nbformat.v4.new_notebook(
         cells=[
-            nbformat.v4.new_code_cell(SETUP),
+            nbformat.v4.new_code_cell(ONE_BROWSER + SETUP),
             nbformat.v4.new_code_cell("live = Live('here')\ndisplay(live)\nrun(live, 20)"),
             nbformat.v4.new_code_cell("run(live, 20)"),
         ]
