@@ -69,7 +69,13 @@ class Quiet:
         """Itself."""
         return self
 
-    def subscribe(self, listener: Callable[[Any], object], *, updates: bool = True) -> Callable[[], None]:  # noqa: ARG002
+    def subscribe(
+        self,
+        listener: Callable[[Any], object],  # noqa: ARG002
+        *,
+        updates: bool = True,  # noqa: ARG002
+        forwards: bool = True,  # noqa: ARG002
+    ) -> Callable[[], None]:
         """Nothing will be sent."""
         return _nothing
 

@@ -45,7 +45,7 @@ class ForwardTasks:
     def sleeps(self, forward: watching.Forward) -> bool:
         """Whether nothing need be told: nobody looks, and who does later asks."""
         tree = self._tree
-        if self._counting is not None or tree.listeners.everyone or tree.looked or not tree.alive:
+        if self._counting is not None or tree.listeners.of_forwards or tree.looked or not tree.alive:
             return False
         self._forward = forward
         return True
@@ -103,7 +103,7 @@ class ForwardTasks:
         CHAIN.set(entered)
         if self._counting is not None:
             entered.operators = self._counting.operators
-        if tree.listeners.everyone:
+        if tree.listeners.of_forwards:
             entered.made()
 
     def tell(self, fact: Fact) -> None:
@@ -172,7 +172,7 @@ class ForwardTasks:
         task._shown = self._forward = self._asked = self._there = self._counting = self._graph = None
 
     def _looked_at(self) -> bool:
-        return self._counting is not None or bool(self._tree.listeners.everyone)
+        return self._counting is not None or bool(self._tree.listeners.of_forwards)
 
     def _ran(self, entered: Entered, fact: Fact) -> None:
         """A node ran of which nobody saw anything, and nothing has to be undone."""

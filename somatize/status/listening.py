@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from somatize.errors import BadOption
 from somatize.watching import is_async
 
-from .events import Event
+from .events import Event, EventKind, TaskEvent
+
+if TYPE_CHECKING:
+    from .tasks import Task
 
 Listener: TypeAlias = Callable[[Event], object]
 
@@ -25,12 +28,14 @@ class Listeners:
     causes while it is told (a task, a log line) is told to nobody, as it would never end.
     """
 
-    __slots__ = ("_inside", "_lock", "everyone", "followers")
+    __slots__ = ("_inside", "_lock", "everyone", "followers", "of_forwards")
 
     def __init__(self) -> None:
         self.everyone: tuple[_Subscription, ...] = ()
         self.followers: tuple[_Subscription, ...] = ()
         """Those of them who want updates; nobody reads a clock for others."""
+        self.of_forwards: tuple[_Subscription, ...] = ()
+        """Those who want the tasks of forwards and their nodes as well; for others none need be made."""
         self.renew()
 
     def renew(self) -> None:
@@ -38,7 +43,7 @@ class Listeners:
         self._lock = threading.RLock()
         self._inside = threading.local()
 
-    def subscribe(self, listener: Listener, *, updates: bool = True) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, *, updates: bool = True, forwards: bool = True) -> Callable[[], None]:
         """Send every event, or all but updates, to `listener` until what is returned is called, once or again.
 
         Raises `BadOption` for what nobody can call, or would have to await.
@@ -52,15 +57,21 @@ class Listeners:
             self.everyone = (*self.everyone, entry)
             if updates:
                 self.followers = (*self.followers, entry)
+            if forwards:
+                self.of_forwards = (*self.of_forwards, entry)
         return lambda: self._leave_out(entry)
 
     def tell(self, event: Event) -> None:
         """Send `event` to everyone."""
         self._tell(event, self.everyone)
 
-    def tell_update(self, event: Event) -> None:
-        """Send `event` to those who want updates."""
-        self._tell(event, self.followers)
+    def tell_task(self, kind: EventKind, task: Task) -> None:
+        """Send what became of a task to those who want to know of such ones."""
+        told = self.everyone if kind is not EventKind.UPDATED else self.followers
+        if task.quiet and told is not self.of_forwards:
+            told = tuple(one for one in told if one in self.of_forwards)
+        if told:
+            self._tell(TaskEvent(kind, task), told)
 
     def _tell(self, event: Event, listeners: tuple[_Subscription, ...]) -> None:
         if getattr(self._inside, "telling", False):
@@ -77,7 +88,7 @@ class Listeners:
 
     def clear(self) -> None:
         """Nobody listens any more."""
-        self.everyone = self.followers = ()
+        self.everyone = self.followers = self.of_forwards = ()
 
     def _raised(self, listener: _Subscription) -> None:
         self._leave_out(listener)
@@ -87,6 +98,7 @@ class Listeners:
         with self._lock:
             self.everyone = tuple(other for other in self.everyone if other is not listener)
             self.followers = tuple(other for other in self.followers if other is not listener)
+            self.of_forwards = tuple(other for other in self.of_forwards if other is not listener)
 
 
 class _Subscription:

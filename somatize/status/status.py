@@ -16,7 +16,7 @@ from .listening import Listener
 from .logs import Listening, Logs
 from .options import Options
 from .speaking import Speaking
-from .tasks import Task
+from .tasks import Task, looked_at
 from .throughput import Throughput
 from .ticking import Ticker
 from .tracking import Track
@@ -169,17 +169,17 @@ class Status:
 
     # -- who is told
 
-    def subscribe(self, listener: Listener, *, updates: bool = True) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, *, updates: bool = True, forwards: bool = True) -> Callable[[], None]:
         """Send each `TaskEvent` and `LogEvent` to `listener`; returns what takes that back.
 
         It is called where the thing happens, in whichever thread. Updates of one task are sent ten times a second at
-        most, the last one always; with `updates=False` none is, which costs a loop nothing. One that raises is logged
-        and unsubscribed. Raises `BadOption` for what is no callable, or would have to be awaited.
+        most, the last one always; with `updates=False` none is, which costs a loop nothing. With `forwards=False` it is
+        sent nothing of the tasks of forwards and their nodes, which then cost less. One that raises is logged and
+        unsubscribed. Raises `BadOption` for what is no callable, or would have to be awaited.
         """
-        taken_back = self._tree.listeners.subscribe(listener, updates=updates)
-        for task in self._tree.everything():
-            if task._shown is not None:
-                task._shown.look()
+        taken_back = self._tree.listeners.subscribe(listener, updates=updates, forwards=forwards)
+        if forwards:
+            looked_at(self._tree.everything())
         return taken_back
 
     def opens(self, graph: Any) -> ForwardTasks:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from somatize.errors import BadOption
 
-from .events import EventKind, TaskEvent
+from .events import EventKind
 
 if TYPE_CHECKING:
     from .forwards import ForwardTasks
@@ -216,7 +216,7 @@ class Entered:
                 return self._made
             made = self._made = tree.open_node(self.node, self._outer, self.host, self.began)
         if tree.listeners.everyone:
-            tree.listeners.tell(TaskEvent(EventKind.STARTED, made))
+            tree.listeners.tell_task(EventKind.STARTED, made)
         if self.state is not OPEN:  # it ended while its task was made
             tree.end(made, EventKind.FINISHED)
         return made

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from somatize import facts
 
-from .events import EventKind, TaskEvent
+from .events import EventKind
 from .listening import Listeners
 from .tasks import FAILED, FINISHED, OPEN, Entered, Task, checked_total, looked_at
 from .units import duration
@@ -135,7 +135,7 @@ class Tree:
         if self.speaker is not None and not task.quiet:
             self.speaker.opened(task)
         if self.listeners.everyone:
-            self.listeners.tell(TaskEvent(EventKind.STARTED, task))
+            self.listeners.tell_task(EventKind.STARTED, task)
 
     def end(
         self,
@@ -187,7 +187,7 @@ class Tree:
         if task._untold:
             self._tell_update(task)
         if self.listeners.everyone:
-            self.listeners.tell(TaskEvent(kind, task))
+            self.listeners.tell_task(kind, task)
         if not task.quiet:
             if self.speaker is not None:
                 self.speaker.ended(task)
@@ -209,7 +209,7 @@ class Tree:
         task._told = self.clock()
         task._untold = False
         self.untold.pop(task, None)
-        self.listeners.tell_update(TaskEvent(EventKind.UPDATED, task))
+        self.listeners.tell_task(EventKind.UPDATED, task)
 
     def tell_updates(self) -> bool:
         """Tell the updates that were held back and are due; returns whether there are others."""

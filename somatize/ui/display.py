@@ -69,7 +69,7 @@ class Display:
             self._way = _OnTerminal(view, stream)
         else:
             self._way = _InFile(status, stream, every)
-        self._unsubscribe = status.subscribe(_Ended(self._way), updates=False)
+        self._unsubscribe = status.subscribe(_Ended(self._way), updates=False, forwards=False)
         atexit.register(self.close)
         if refresh:
             threading.Thread(

@@ -396,6 +396,34 @@ def test_a_status_that_nobody_looks_at_is_told_nothing(monkeypatch: pytest.Monke
     assert [fact["fact"] for fact in told] == ["ran", "ran", "finished"]
 
 
+def test_who_wants_nothing_of_forwards_wakes_none_and_hears_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    tell = ForwardTasks.tell
+    monkeypatch.setattr(ForwardTasks, "tell", lambda self, fact: told.append(fact) or tell(self, fact))
+    status, heard, others = Status(), [], []
+    status.subscribe(heard.append, forwards=False)
+
+    def works(value: Any, ctx: Any) -> Any:
+        with ctx.status.task("mine") as task:
+            task.advance()
+        logging.getLogger("somatize.test").warning("said")
+        return value
+
+    graph = Graph.somatize(node(lambda x: x).named("quiet"))
+    graph.forward(1, watching=status)
+    assert (told, heard) == ([], [])
+    status.subscribe(others.append)
+    graph.forward(1, watching=status)
+    Graph.somatize(node(works).named("a")).forward(1, watching=status)
+    expected = [("started", "mine"), ("updated", "mine"), ("finished", "mine"), ("log", "said")]
+    named = [
+        (event.kind.value, event.task.name) if isinstance(event, TaskEvent) else ("log", event.entry.message)
+        for event in heard
+    ]
+    assert named == expected
+    assert {event.task.name for event in others if isinstance(event, TaskEvent)} == {"forward", "quiet", "a", "mine"}
+
+
 def test_who_looks_is_shown_all_that_follows() -> None:
     status, seen = Status(), []
 
