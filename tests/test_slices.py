@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import timeit
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import assume, given
@@ -132,7 +131,10 @@ def needs(plan: Plan) -> list[set[int]]:
     return found
 
 
-def cuts(plan: Plan) -> Iterator[list[set[int]]]:
+Cut = frozenset[frozenset[int]]
+
+
+def cuts(plan: Plan) -> set[Cut]:
     """Every way to put adjacent steps of a host, and those that read the same, together."""
     near = [
         (one.number, other.number)
@@ -140,15 +142,18 @@ def cuts(plan: Plan) -> Iterator[list[set[int]]]:
         for one in plan.steps[: other.number]
         if one.marks.host == other.marks.host is not None and (one.number in other.inputs or one.inputs == other.inputs)
     ]
-    for some in itertools.chain.from_iterable(itertools.combinations(near, n) for n in range(len(near) + 1)):
-        groups = [{step.number} for step in plan.steps if step.marks.host is not None]
-        for one, other in some:
-            both = [group for group in groups if one in group or other in group]
-            groups = [group for group in groups if group not in both] + [set().union(*both)]
-        yield groups
+    found = {frozenset(frozenset({step.number}) for step in plan.steps if step.marks.host is not None)}
+    for pair in near:
+        found |= {_together(groups, *pair) for groups in found}
+    return found
 
 
-def no_host_is_kept_waiting(plan: Plan, group: set[int], needed: list[set[int]]) -> bool:
+def _together(groups: Cut, one: int, other: int) -> Cut:
+    both = [group for group in groups if one in group or other in group]
+    return groups.difference(both) | {frozenset().union(*both)}
+
+
+def no_host_is_kept_waiting(plan: Plan, group: Iterable[int], needed: list[set[int]]) -> bool:
     host = plan.steps[min(group)].marks.host
     return (
         len({frozenset(n for n in needed[one] if plan.steps[n].marks.host not in (None, host)) for one in group}) == 1
