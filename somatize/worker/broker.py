@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from somatize.elsewhere import Landed, Said, Trip
 from somatize.errors import BadWorker, BrokerClosed, NoHost
@@ -57,9 +60,15 @@ class Worker:
             raise BadWorker(f"mode={mode!r}: it is 'network' or 'project'")
         if isinstance(send, str):
             raise BadWorker(f"send={send!r}: it is a list of modules, as [{send!r}]")
-        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        send = tuple(send)
+        for name in send:
+            if not _is_module(name):
+                raise BadWorker(f"send={list(send)!r}: there is no module {name!r} here")
+        if env is not None and not all(isinstance(word, str) for pair in dict(env).items() for word in pair):
+            raise BadWorker(f"env={env!r}: it is a dict of texts")
+        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < inf):
             raise BadWorker(f"timeout={timeout!r}: it is a number of seconds")
-        return cls(tuple(argv), mode, tuple(send), env, None if cwd is None else str(cwd), timeout)
+        return cls(tuple(argv), mode, send, env, None if cwd is None else str(cwd), timeout)
 
     def __repr__(self) -> str:
         return f"Worker.spawn({list(self.argv)!r}, mode={self.mode!r})"
@@ -138,6 +147,9 @@ class Broker:
         self._closed = True
         self._close()
 
+    def __reduce__(self) -> Never:
+        raise TypeError("a Broker stays in the process that made it; what runs elsewhere makes one of its own")
+
     def __enter__(self) -> Self:
         return self
 
@@ -149,6 +161,15 @@ class Broker:
     def __repr__(self) -> str:
         hosts = ", ".join(f"{host!r}: {count}" for host, count in self._widths.items())
         return f"<Broker {{{hosts}}}{', closed' if self._closed else ''}>"
+
+
+def _is_module(name: object) -> bool:
+    if not isinstance(name, str):
+        return False
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _over(connections: list[Connection], forward: int) -> None:

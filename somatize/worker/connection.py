@@ -9,6 +9,7 @@ import platform
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from .process import Process
 from .segments import Probe, Segments, sees
 from .serve import about, libraries
 from .shipping import Load, Shipping
+from .turn import Turn
 from .wire import Ended, Garbled, Message, TooLate, Wire
 
 if TYPE_CHECKING:
@@ -65,11 +67,12 @@ class Connection:
     def __init__(self, host: str, worker: Worker) -> None:
         self.host = host
         self.worker = worker
-        self._turn = threading.Lock()
+        self._turn = Turn(host)
         self._live: _Live | None = None
         self._carried: int | None = None
         self._abandoned = False
         self._closed = False
+        _CONNECTIONS.add(self)
 
     def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         """Take a trip there and back, again where the worker died and every node of it may run again."""
@@ -113,7 +116,7 @@ class Connection:
 
     def is_busy(self) -> bool:
         """Whether a trip is under way."""
-        return self._turn.locked()
+        return self._turn.is_taken()
 
     def over(self, forward: int) -> None:
         """Let the worker let go of what it holds of a forward."""
@@ -130,10 +133,18 @@ class Connection:
             self._live.process.hang_up()
 
     def close(self) -> None:
-        """End the worker, if there is one."""
+        """End the worker, if there is one; called by who is told of its work, the end of the trip sees to the rest."""
         self.hang_up()
-        with self._turn:
-            self._end(_TO_END)
+        if not self._turn.is_mine():
+            with self._turn:
+                self._end(_TO_END)
+
+    def forked(self) -> None:
+        """In a child of this process: the worker is the parent's, and who sends work from here has one of its own."""
+        live, self._live = self._live, None
+        self._turn, self._carried = Turn(self.host), None  # whoever had it is not here
+        if live is not None and live.wire.segments is not None:
+            live.wire.segments.forked()
 
     def _end(self, within: float = 0.0) -> str:
         live, self._live = self._live, None
@@ -296,6 +307,17 @@ class Connection:
         _compare_majors(self.host, known, ready.fields["libraries"])
         os.set_blocking(process.reading, False)
         return hello
+
+
+_CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for connection in list(_CONNECTIONS):
+        connection.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _differs(theirs: dict[str, Any], mine: dict[str, Any]) -> str:

@@ -53,8 +53,8 @@ def cloudpickle_version() -> str:
     return version("cloudpickle")
 
 
-def pack(value: object, mode: str, send: Sequence[str] = ()) -> list[Pieces]:
-    """The buffers `unpack` makes an equal value of. Raises `NotSendable`."""
+def pack(value: object, mode: str, send: Sequence[str] = (), what: str = "") -> list[Pieces]:
+    """The buffers `unpack` makes an equal value of. Raises `NotSendable`, of `what` if that is said."""
     if mode == "project":
         from somatize import codecs
 
@@ -72,7 +72,7 @@ def pack(value: object, mode: str, send: Sequence[str] = ()) -> list[Pieces]:
                 raise
             return _pickled(value, send, registered=True)
     except Exception as wrong:
-        raise NotSendable(f"{type(value).__name__} cannot travel: {type(wrong).__name__}: {wrong}") from wrong
+        raise NotSendable(f"{what or type(value).__name__} cannot travel: {type(wrong).__name__}: {wrong}") from wrong
 
 
 def unpack(buffers: list[memoryview], mode: str) -> Any:
@@ -95,7 +95,7 @@ def unpack(buffers: list[memoryview], mode: str) -> Any:
 def pack_code(things: list[Any], mode: str, send: Sequence[str] = ()) -> list[Pieces]:
     """What nodes run, so that what they share stays shared. Raises `NotSendable`."""
     if mode == "network":
-        return pack(things, mode, send)
+        return pack(things, mode, send, "what it runs")
     try:
         data = pickle.dumps(
             (things, {name: source for thing in things for name, source in _sources(thing)}), protocol=5

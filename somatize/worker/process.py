@@ -36,6 +36,7 @@ class Process:
     """
 
     def __init__(self, host: str, argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> None:
+        self._owner = os.getpid()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
         self._file.truncate(mmap.PAGESIZE)
         self._page = mmap.mmap(self._file.fileno(), mmap.PAGESIZE)
@@ -84,7 +85,9 @@ class Process:
             self.popen.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it, and what it started, at once."""
+        """End it, and what it started, at once; a forked child of who started it cannot."""
+        if os.getpid() != self._owner:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
@@ -111,8 +114,7 @@ class Process:
             self.kill()
             self.popen.wait()
         self.hang_up()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.popen.pid, signal.SIGKILL)  # what it started and left behind
+        self.kill()  # what it started and left behind
         self.heard.drain()
         self.heard.stop()
         for stream in (self.popen.stdout, self.popen.stderr):

@@ -30,6 +30,7 @@ from .machine import Machine
 from .relay import Relay, listen
 from .serve import trace
 from .shipping import Shipping
+from .turn import Turn
 
 try:
     with warnings.catch_warnings():
@@ -227,7 +228,7 @@ class ActorConnection:
         self._options = options
         self._timeout = start_timeout
         self._started = started
-        self._turn = threading.Lock()
+        self._turn = Turn(host)
         self._actor: Any = None
         self._shipping = Shipping("network", ())
         self._forward: int | None = None
@@ -346,7 +347,7 @@ class ActorConnection:
 
     def is_busy(self) -> bool:
         """Whether a trip is under way."""
-        return self._turn.locked()
+        return self._turn.is_taken()
 
     def over(self, forward: int) -> None:
         """Let the actor let go of what it holds of a forward."""

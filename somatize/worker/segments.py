@@ -165,6 +165,11 @@ class Segments:
                 os.close(segment.fd)
             self._look_later()
 
+    def forked(self) -> None:
+        """In a child of this process, where nobody else may have the lock: these are its parent's."""
+        self._lock, self._timer = threading.Lock(), None
+        self.close()
+
     def close(self) -> None:
         """Let go of all that is this end's; what the other has mapped stays its own."""
         with self._lock:

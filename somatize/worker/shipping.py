@@ -12,6 +12,7 @@ from somatize.keys import Namer
 from somatize.pieces import Marks
 
 from . import payload
+from .alongside import Alongside
 from .far import Spec
 from .wire import Pieces
 
@@ -54,6 +55,7 @@ class Shipping:
     def __init__(self, mode: str, send: tuple[str, ...]) -> None:
         self.mode = mode
         self.send = send
+        self._alongside = Alongside(send) if send else None
         self._sent: dict[int, Sent] = {}
         self._declared: dict[Any, Declared] = {}
         self._count = 0
@@ -135,14 +137,15 @@ class Shipping:
         if program.namer is None:
             program.namer = Namer()
         naming = program.namer.opened()
+        alongside = self._alongside.version() if self._alongside is not None else None
         keys: list[int] = []
         fresh: dict[int, tuple[Any, Any]] = {}
         new: dict[int, int] = {}
         for number in trip.slice.steps:
             thing = program.implementations[steps[number].node].thing
-            version = _version(naming, thing)
+            version = _version(naming, thing, alongside)
             if version is None:  # nothing tells whether it changed but what would be sent
-                version = b"".join(map(bytes, (piece for pieces in self._packed([thing]) for piece in pieces)))
+                version = b"".join(map(bytes, (piece for pieces in self._code(trip, [thing]) for piece in pieces)))
             sent = self._sent.get(id(thing))
             if sent is not None and _thing(sent) is thing and sent.version == version:
                 keys.append(sent.key)
@@ -216,10 +219,10 @@ def _thing(sent: Sent) -> Any:
     return sent.thing() if isinstance(sent.thing, weakref.ref) else sent.thing
 
 
-def _version(naming: Any, thing: Any) -> Any:
+def _version(naming: Any, thing: Any, alongside: int | None) -> Any:
     """What is another one when the code, the attributes or the parameters of a node are; None where nothing tells."""
     try:
-        name = naming.own(thing, _PLAIN)
+        name = naming.own(thing, _PLAIN), alongside
     except Unnameable:
         return None
     held = getattr(thing, "__self__", thing)

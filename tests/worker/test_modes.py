@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import os
 import shlex
 import shutil
@@ -60,6 +61,37 @@ def test_a_local_module_goes_along_by_value_if_it_is_said(here: Path) -> None:
         assert Graph.somatize(node(my_module.double).at("w1")).forward(4, broker=broker) == 8
 
 
+def test_an_edit_in_any_module_that_goes_along_goes_along_too(here: Path) -> None:
+    (here / "my_package").mkdir()
+    (here / "my_package" / "__init__.py").write_text("")
+    (here / "my_package" / "deep.py").write_text("RATES = {'x': 1}\nclass Adds:\n    def to(self, x): return x + 1\n")
+    (here / "my_module.py").write_text(
+        "from my_package import deep\n"
+        "def node_code(x): return deep.Adds().to(x) * deep.RATES['x'] * factor()\n"
+        "def factor(): return 10\n"
+    )
+    import my_module
+
+    deep = my_module.deep
+    graph = Graph.somatize(node(my_module.node_code).at("w1"))
+    with Broker.embedded({"w1": spawned(send=["my_module", "my_package"])}) as broker:
+        assert graph.forward(1, broker=broker) == 20
+        deep.Adds.to = lambda self, x: x + 2
+        assert graph.forward(1, broker=broker) == 30
+        deep.RATES["x"] = 5
+        assert graph.forward(1, broker=broker) == 150
+        deep.RATES = {"x": 7}
+        assert graph.forward(1, broker=broker) == 210
+        (here / "my_package" / "deep.py").write_text(
+            "RATES = {'x': -1}\nclass Adds:\n    def to(self, x): return -x\n\n"
+        )
+        importlib.invalidate_caches()
+        importlib.reload(deep)
+        assert graph.forward(1, broker=broker) == my_module.node_code(1) == 10
+    for name in ("my_package", "my_package.deep"):
+        sys.modules.pop(name)
+
+
 def test_by_name_with_its_state(here: Path) -> None:
     import my_module
 
@@ -94,7 +126,13 @@ def test_another_source_there_is_refused_naming_the_class(here: Path, tmp_path_f
         ({"argv": []}, "a list of texts"),
         ({"argv": ["x"], "mode": "remote"}, "'network' or 'project'"),
         ({"argv": ["x"], "send": "my_module"}, "a list of modules"),
+        ({"argv": ["x"], "send": ["no_such_module"]}, "there is no module 'no_such_module' here"),
+        ({"argv": ["x"], "send": ["no.such.module"]}, r"there is no module 'no\.such\.module' here"),
+        ({"argv": ["x"], "send": [os]}, "there is no module <module 'os'"),
+        ({"argv": ["x"], "env": {"THREADS": 4}}, "a dict of texts"),
         ({"argv": ["x"], "timeout": 0}, "a number of seconds"),
+        ({"argv": ["x"], "timeout": float("inf")}, "a number of seconds"),
+        ({"argv": ["x"], "timeout": "3"}, "a number of seconds"),
     ],
 )
 def test_what_cannot_be_a_worker_is_refused_where_it_is_said(wrong: dict[str, Any], words: str) -> None:
