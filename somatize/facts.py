@@ -226,7 +226,7 @@ def _scalar(value: object) -> str | None:
         try:
             return int.__repr__(value)
         except ValueError:  # more digits than Python is willing to write
-            return f"<int of {value.bit_length()} bits>"
+            return None
     return None
 
 
@@ -240,7 +240,12 @@ def _item(value: object) -> object:
         shape = getattr(value, "shape", None)
         if not isinstance(shape, tuple) or any(size != 1 for size in shape):
             return _Nothing
-        return value.item()  # type: ignore[attr-defined]
+        if bool(getattr(value, "mask", False)):  # what it holds below its mask is no value
+            return _Nothing
+        item = value.item()  # type: ignore[attr-defined]
+        if not isinstance(item, float) and getattr(getattr(value, "dtype", None), "kind", "") == "f":
+            return str(item)  # of more digits than a float has
+        return item
     except Exception:
         return _Nothing
 
@@ -254,6 +259,8 @@ def _marked(value: object) -> str:
             return f"<{kind} shape=({sizes}{',' if len(shape) == 1 else ''}) dtype={encodable(str(value.dtype))}>"  # type: ignore[attr-defined]
         if isinstance(value, list | tuple | dict | set | frozenset | bytes | bytearray):
             return f"<{kind} len={len(value)}>"
+        if isinstance(value, int):
+            return f"<int of {value.bit_length()} bits>"
     except Exception:
         return f"<{kind}>"
     return f"<{kind}>"
