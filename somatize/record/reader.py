@@ -9,8 +9,7 @@ blocks no writer. One record that is damaged is named in a `RecordWarning` and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from somatize.errors import UnknownForward
@@ -19,13 +18,12 @@ from somatize.storage import schema
 from somatize.storage.columns import number
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
-from somatize.storage.opened import Opened
 from somatize.storage.packing import field_path, last_said, unpack
 from somatize.storage.tails import Counted
 from somatize.storage.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
-from .rows import BEFORE, row_of_line, rows_of_block
+from .paged import all_rows
 from .tally import Spent, Tally
 
 T = TypeVar("T")
@@ -102,62 +100,7 @@ def forwards(
     """
     check_range(last, since)
     with opened_at(store) as opened:
-        return _settled(opened, lambda view: _table(lines_of(view, run), last, since))
-
-
-def _table(lines: RunLines, last: int | None, since: int | None) -> tuple[list[dict[str, Any]], int, int]:
-    first = first_of(lines, last, since)
-    fields = lines.summarised_fields()
-    rows: list[dict[str, Any]] = []
-    ordered = True
-    for block in lines.blocks(first):
-        more = _block_rows(lines, block, fields, first)
-        ordered = ordered and not (rows and more and rows[-1]["forward"] > more[0]["forward"])
-        rows += more
-    going_on = [_row(line, fields) for line in lines.lines.values() if line.forward >= first]
-    if going_on or not ordered:
-        rows = sorted(rows + going_on, key=itemgetter("forward"))
-    return rows, first, lines.highest()
-
-
-def _block_rows(lines: RunLines, block: Stored, fields: Sequence[str], first: int) -> list[dict[str, Any]]:
-    found = rows_of_block(lines, block, fields, since=first)
-    if found is None:
-        return []
-    columns = (found.forwards, found.states, found.nodes, found.took_us, *found.said, [us / 1e6 for us in found.whens])
-    if len(fields) == 1:  # as most runs are: written out, for it takes a third of the time
-        name = fields[0]
-        return [
-            {"forward": forward, "state": state, "nodes": nodes, "took_us": took, name: said, "when": when}
-            for forward, state, nodes, took, said, when in zip(*columns, strict=True)
-        ]
-    keys = (*BEFORE, *fields, "when")
-    return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _row(line: Line, fields: Sequence[str]) -> dict[str, Any]:
-    row = dict(zip((*BEFORE, *fields, "when"), row_of_line(line, fields), strict=True))
-    row["when"] /= 1e6
-    return row
-
-
-def _settled(opened: Opened, table: Callable[[View], tuple[list[dict[str, Any]], int, int]]) -> list[dict[str, Any]]:
-    """The rows of a table, with a row for each number that was never written down.
-
-    Several journals are not read at one instant: a number may be missing because it was written after its journal
-    was read and a higher one before its own was. So what is missing is looked for once more; what was missing below
-    the highest number of the first look is then lost, and what is missing above ends the answer.
-    """
-    rows, first, highest = look(opened, table)
-    if len(rows) == max(0, highest + 1 - first):
-        return rows
-    rows, first, now = look(opened, table)
-    known = {row["forward"] for row in rows}
-    missing = [forward for forward in range(first, now + 1) if forward not in known]
-    end = next((forward for forward in missing if forward > highest), now + 1)
-    shape = dict.fromkeys(rows[0]) if rows else dict.fromkeys((*BEFORE, "when"))
-    rows += [{**shape, "forward": forward, "state": "lost", "nodes": 0} for forward in missing]
-    return sorted((row for row in rows if row["forward"] < end), key=lambda row: row["forward"])
+        return all_rows(opened, run, last, since)
 
 
 def facts(
