@@ -32,9 +32,9 @@ __all__ = [
     "Sink",
     "Watching",
     "forward_here",
-    "is_async",
     "place_of",
     "progress_from_node",
+    "runs_later",
     "say_from_node",
     "sink_here",
     "warn_of",
@@ -260,18 +260,22 @@ def _callable(watcher: Any) -> None:
         raise WatchingError(f"{_ACCEPTED}; this is the class {watcher.__name__}: give an instance of it")
     if not callable(watcher):
         raise WatchingError(f"{_ACCEPTED}, not {watcher!r}")
-    if is_async(watcher):
-        raise WatchingError(f"{_ACCEPTED}; {watcher!r} is async, and nobody would await it")
+    if runs_later(watcher):
+        raise WatchingError(f"{_ACCEPTED}; {watcher!r} is async or yields, and a call alone would run nothing of it")
 
 
-def is_async(watcher: Any) -> bool:
-    """Whether what a callable answers would have to be awaited."""
+_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def runs_later(watcher: Any) -> bool:
+    """Whether a call only makes something to await or to go through."""
     code = getattr(watcher, "__code__", None)
     if code is not None:
-        return bool(code.co_flags & 0x280)  # CO_COROUTINE | CO_ASYNC_GENERATOR
+        return bool(code.co_flags & _LATER)
     while hasattr(watcher, "func"):  # a partial is what its function is
         watcher = watcher.func
-    return any(inspect.iscoroutinefunction(called) for called in (watcher, getattr(type(watcher), "__call__", None)))  # noqa: B004  it is the function that is asked
+    called = (watcher, getattr(type(watcher), "__call__", None))  # noqa: B004  it is the function that is asked
+    return any(getattr(getattr(one, "__code__", None), "co_flags", 0) & _LATER for one in called)
 
 
 def _open(watcher: Any, graph: Any) -> tuple[Door, ...]:

@@ -149,6 +149,10 @@ def test_a_list_that_holds_itself_is_walked_once() -> None:
 async def awaited(fact: dict[str, str]) -> None: ...
 
 
+def yields(fact: dict[str, str]) -> Any:
+    yield fact
+
+
 class AwaitedCall:
     async def __call__(self, fact: dict[str, str]) -> None: ...
 
@@ -165,6 +169,8 @@ REFUSED = [
     AwaitedCall(),
     AwaitedCall().__call__,
     functools.partial(awaited),
+    yields,
+    functools.partial(yields),
 ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from somatize.errors import BadOption
-from somatize.watching import is_async
+from somatize.watching import runs_later
 
 from .events import Event, EventKind, TaskEvent
 
@@ -46,12 +46,12 @@ class Listeners:
     def subscribe(self, listener: Listener, *, updates: bool = True, forwards: bool = True) -> Callable[[], None]:
         """Send every event, or all but updates, to `listener` until what is returned is called, once or again.
 
-        Raises `BadOption` for what nobody can call, or would have to await.
+        Raises `BadOption` for what nobody can call, or would have to await or go through.
         """
         if not callable(listener):
             raise BadOption(f"a listener is a callable that takes an event, not {listener!r}")
-        if is_async(listener):
-            raise BadOption(f"a listener is called, not awaited, and {listener!r} is async")
+        if runs_later(listener):
+            raise BadOption(f"a listener is called and no more, and {listener!r} is async or yields")
         entry = _Subscription(listener)
         with self._lock:
             self.everyone = (*self.everyone, entry)
