@@ -246,7 +246,7 @@ def wrapped(words: str, width: int = 60) -> list[str]:
 
 _SUBNORMAL = 2.3e-308
 """Below, floats have few digits."""
-_UNITS: Sequence[tuple[str, float]] = (("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9))
+_UNITS: Sequence[tuple[str, float]] = (("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9), ("d", 8.64e10))
 
 
 def unit(longest_us: float) -> tuple[str, float]:
@@ -256,13 +256,14 @@ def unit(longest_us: float) -> tuple[str, float]:
 
 
 def took(us: float) -> str:
-    """A duration as a person says it: ``850 µs``, ``1.24 ms``, ``3 min 20 s``."""
+    """A duration as a person says it: ``850 µs``, ``1.24 ms``, ``3 min 20 s``, ``2 d 7 h``."""
     if us >= 6e7:
         whole = round(us / 1e6)
         minutes, seconds = divmod(whole, 60)
         hours, minutes = divmod(minutes, 60)
-        parts = ((hours, "h"), (minutes, "min"), (seconds if not hours else 0, "s"))
-        return " ".join(f"{count} {name}" for count, name in parts if count)
+        days, hours = divmod(hours, 24)
+        parts = ((days, "d"), (hours, "h"), (minutes if not days else 0, "min"), (seconds, "s"))
+        return " ".join(f"{count:,} {name}" for count, name in parts[: 3 if days or hours else 4] if count)
     if us < 999.5:
         return f"{us:.3g} µs"
     for name, size, end in (("ms", 1e3, 999.5e3), ("s", 1e6, 6e7)):

@@ -164,6 +164,11 @@ def test_a_wrapped_sentence_is_the_same_sentence(words):
         (60_000_000, "1 min"),
         (200_000_000, "3 min 20 s"),
         (7_265_000_000, "2 h 1 min"),
+        (86_399_000_000, "23 h 59 min"),
+        (86_400_000_000, "1 d"),
+        (260_100_000_000, "3 d"),
+        (9_300_000_000_000, "107 d 15 h"),
+        (1e17, "1,157,407 d 9 h"),
     ],
 )
 def test_a_duration_is_said_in_the_unit_that_fits(us, words):
@@ -171,7 +176,8 @@ def test_a_duration_is_said_in_the_unit_that_fits(us, words):
 
 
 @pytest.mark.parametrize(
-    ("longest", "unit"), [(0, "µs"), (900, "µs"), (1000, "ms"), (2e6, "s"), (100e6, "s"), (120e6, "min"), (8e9, "h")]
+    ("longest", "unit"),
+    [(0, "µs"), (900, "µs"), (1000, "ms"), (2e6, "s"), (100e6, "s"), (120e6, "min"), (8e9, "h"), (2e11, "d")],
 )
 def test_an_axis_of_durations_has_the_unit_that_fits(longest, unit):
     assert theme.unit(longest)[0] == unit

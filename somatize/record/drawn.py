@@ -24,6 +24,7 @@ from .panels import (
     Scale,
     count_axis,
     extent_of,
+    is_duration,
     label,
     place_panels,
     scale_of,
@@ -132,7 +133,10 @@ class _Progress:
         self.rest = Gathered([Strokes(one, few) for one in rest], look) if rest else None
         self.batches = BatchPanels(self.columns, over_batches, buckets)
         self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
-        of_series = scales or [scale_of(extent) for extent in self.extents[:-1]]
+        of_series = scales or [
+            scale_of_durations(extent) if is_duration(panel.name) else scale_of(extent)
+            for panel, extent in zip(self.panels, self.extents[:-1], strict=False)
+        ]
         self.scales = [*of_series, scale_of_durations(self.extents[-1])]
         self.shown = themes.apart([one.run for one in self.columns], _RUN)
 
@@ -213,7 +217,8 @@ class _Progress:
             **self.batches.axes(self.look),
         )
         for panel, extent, scale in zip(self.panels, self.extents, self.scales, strict=True):
-            layout[panel.key] = value_axis(self.look, panel, extent, scale, durations=panel is self.panels[-1])
+            durations = panel is self.panels[-1] or is_duration(panel.name)
+            layout[panel.key] = value_axis(self.look, panel, extent, scale, durations=durations)
         layout[f"yaxis{len(self.panels) + 1}"] = {
             "overlaying": "y",
             "range": [0, 1],

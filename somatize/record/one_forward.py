@@ -19,6 +19,8 @@ _LABEL = 20
 """How many letters of a name stand beside its row."""
 _BEFORE = {"left": "to ", "failed": "✗ "}
 """What stands before a name: a turn that failed may be too short to be seen."""
+_INSIDE = 3
+"""How many of the nodes are named that a forward was in when it was last heard of."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
@@ -61,6 +63,10 @@ def _notes(one: OneForward, *, packed: bool) -> list[str]:
         state = "is lost: its process ended before it did"
     words = state + (f" after {themes.took(one.took)}" if one.took is not None and one.state != "open" else "")
     lines = themes.wrapped(f"{words}; {counted(len(one.turns), 'turn')} told")
+    if one.inside:
+        names = [themes.cut(name, 40) for name in one.inside[:_INSIDE]]
+        more = [f"{len(one.inside) - _INSIDE} more"] if len(one.inside) > _INSIDE else []
+        lines += themes.wrapped(f"it was last seen in {', '.join([*names, *more])}")
     if one.why:
         lines += themes.wrapped(themes.cut(one.why.removesuffix(": "), 240))
     if packed:

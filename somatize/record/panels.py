@@ -108,6 +108,11 @@ def scale_of(extent: Extent | None) -> Scale:
     return Scale()
 
 
+def is_duration(name: str) -> bool:
+    """Whether a number of this name is one of microseconds, as facts name those."""
+    return name.endswith("_us")
+
+
 def scale_of_durations(extent: Extent | None) -> Scale:
     """The scale of durations in microseconds: the unit that fits them, or several on a logarithmic axis."""
     unit, size = themes.unit(extent.high if extent else 0.0)
@@ -177,9 +182,10 @@ def _log_ticks(low: float, high: float, _size: float) -> _Ticks:
 _DURATIONS: Sequence[Sequence[float]] = (
     [digit * 10.0**power for power in range(6) for digit in (1, 2, 5)]
     + [seconds * 1e6 for seconds in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)]
-    + [hours * 3.6e9 for hours in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)],
-    [10.0**power for power in range(8)] + [6e7, 6e8, 3.6e9, 3.6e10, 3.6e11, 3.6e12],
-    [1.0, 1e3, 1e6, 6e7, 3.6e9, 3.6e11],
+    + [hours * 3.6e9 for hours in (1, 2, 5, 10)]
+    + [days * 8.64e10 for days in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)],
+    [10.0**power for power in range(8)] + [6e7, 6e8, 3.6e9, 3.6e10, 8.64e10, 8.64e11, 8.64e12],
+    [1.0, 1e3, 1e6, 6e7, 3.6e9, 8.64e10, 8.64e12],
 )
 """Round durations in microseconds, from many to few."""
 

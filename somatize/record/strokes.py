@@ -13,7 +13,7 @@ from somatize import theme as themes
 from .columns import BROKE, INTERRUPTED, LOST, NOTHING, NUMBER, STATES, Columns, Series
 from .downsample import gaps_of, kept, without
 from .means import RollingMean
-from .panels import Panel
+from .panels import Panel, is_duration
 
 _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
 _EACH_MARKED, _EACH_OF_SEVERAL = 60, 15
@@ -136,28 +136,28 @@ def series_traces(
     series = strokes.columns.series[place]
     xs, ys = strokes.points(stretches)
     smoothed = smooth is None or smooth > 0
-    name = themes.escaped(series.name, _NAME)
+    name, timed = themes.escaped(series.name, _NAME), is_duration(series.of)
     raw = look.trace(name, xs, ys, panel)
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.8 if smoothed else 1.0
     raw |= _marked(ys, look.colour, each=_EACH_OF_SEVERAL if look.prefix else _EACH_MARKED)
     raw["showlegend"] = named and (not smoothed or not look.prefix)
     if not smoothed:
-        return [_in_units(raw, size)]
+        return [_in_units(raw, size, timed=timed)]
     means = [RollingMeans(one, window_of(series, smooth)) for one in stretches]
     bold = look.trace(f"{name}, smoothed", *strokes.points(stretches, means), panel)
     bold["line"] |= {"width": themes.SMOOTHED}
     bold |= _marked(bold["y"], look.colour, each=0, size=6)
     bold["showlegend"] = named
-    return [_in_units(raw, size), _in_units(bold, size)]
+    return [_in_units(raw, size, timed=timed), _in_units(bold, size, timed=timed)]
 
 
-def _in_units(trace: dict[str, Any], size: float) -> dict[str, Any]:
+def _in_units(trace: dict[str, Any], size: float, *, timed: bool) -> dict[str, Any]:
     """The same line in units of `size`; the hover says the numbers themselves."""
-    if size == 1.0:
+    if size == 1.0 and not timed:
         return trace
     ys = trace["y"]
-    said = [None if y is None else f"{y:.6g}" for y in ys]
+    said = themes.each_took(ys) if timed else [None if y is None else f"{y:.6g}" for y in ys]
     return trace | {"y": [None if y is None else y / size for y in ys], "customdata": said}
 
 

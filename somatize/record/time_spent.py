@@ -33,7 +33,7 @@ def spent_picture(total: Total, *, last: int | None = None, theme: str | None = 
     layout = themes.layout(
         look,
         height=above + inside + below,
-        margin={"t": above, "b": below, "l": 14, "r": 14},
+        margin={"t": above, "b": below, "l": 24, "r": 14},
         title=title,
         barmode="stack",
         hovermode="closest",

@@ -73,6 +73,8 @@ class OneForward(NamedTuple):
     took: float | None
     why: str
     turns: list[Turn]
+    inside: Sequence[str] = ()
+    """The nodes it was in when that was last written down, if it is open or lost."""
 
 
 def one_forward(store: Place, run: str | None, forward: int) -> OneForward:
@@ -80,18 +82,19 @@ def one_forward(store: Place, run: str | None, forward: int) -> OneForward:
     if not isinstance(forward, int) or isinstance(forward, bool):
         raise TypeError(f"forward= is a whole number, -1 for the last; not {forward!r}")
     with opened_at(store) as opened:
-        name, highest = look(opened, lambda view: _named(lines_of(view, run)))
-    number = forward if forward >= 0 else highest + 1 + forward
+        name, number, inside = look(opened, lambda view: _named(lines_of(view, run), forward))
     told = facts(store, name, number if number >= 0 else forward)
     columns = columns_of(store, name, [], Stretch(number, number))
     took = columns.took_us[0] if len(columns) and columns.took_us[0] == columns.took_us[0] else None
     state = STATES[columns.states[0]] if len(columns) else "lost"
     why = next((fact.get("why", "") for fact in told if fact.get("fact") == "broke"), "")
-    return OneForward(name, number, state, took, why, turns_of(told))
+    return OneForward(name, number, state, took, why, turns_of(told), inside if state in ("open", "lost") else ())
 
 
-def _named(lines: RunLines) -> tuple[str, int]:
-    return lines.name, lines.highest()
+def _named(lines: RunLines, forward: int) -> tuple[str, int, list[str]]:
+    highest = lines.highest()
+    number = forward if forward >= 0 else highest + 1 + forward
+    return lines.name, number, lines.inside(number) if 0 <= number <= highest else []
 
 
 def turns_of(told: Sequence[Fact]) -> list[Turn]:

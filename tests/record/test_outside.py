@@ -1,5 +1,7 @@
 """What was said outside of any forward: streams are drawn over their batches, of the rest a figure says that it is."""
 
+from itertools import pairwise
+
 from somatize import Graph, Live, Recorder, Store, node
 from somatize.record import page, progress, replay
 from somatize.status import Status
@@ -61,7 +63,7 @@ def test_beside_what_was_said_in_forwards(store):
     }
     assert len({one.line.color for one in figure.data if one.mode is not None and one.name != "broke"}) == 4
     domains = [figure.layout[f"yaxis{axis}"].domain for axis in ("5", "", "2", "3")]
-    assert all(below[1] < above[0] for above, below in zip(domains, domains[1:], strict=False))
+    assert all(below[1] < above[0] for above, below in pairwise(domains))
 
 
 def test_batches_counted_anew_and_another_writer_are_not_joined(store):

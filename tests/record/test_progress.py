@@ -424,3 +424,15 @@ def test_of_numbers_without_end_a_hundred_are_drawn(store):
     figure = progress(store, of=["loss", *(f"k{number}" for number in range(1999))])
     assert len(figure.data) == 100 * 2 + 2
     assert "100 of 2,000 numbers asked for are drawn" in words(figure)
+
+
+def test_what_is_named_in_microseconds_has_the_unit_that_fits(store):
+    with Recorder(store, run="r") as recorder:
+        for took in (1_500_000, 2_500_000, 3_000_000):
+            recorder({"fact": "ran", "node": "a", "took_us": took})
+            recorder({"fact": "finished", "took_us": took})
+    figure = progress(store, of=["took_us", "ran.took_us"], smooth=0)
+    for name in ("took_us", "ran.took_us"):
+        assert trace(figure, name).y == (1.5, 2.5, 3.0)
+        assert trace(figure, name).customdata == ("1.5 s", "2.5 s", "3 s")
+        assert f"{name}, s" in words(figure)

@@ -269,3 +269,21 @@ def test_themes(recorded):
         assert draw(recorded).layout.paper_bgcolor == "rgba(0,0,0,0)"
         with pytest.raises(FigureError):
             draw(recorded, theme="")
+
+
+def test_a_forward_that_is_lost_names_the_nodes_it_was_last_seen_in(store, script):
+    process = script("""
+        def slow(value):
+            time.sleep(0.6)
+            print("inside", flush=True)
+            time.sleep(60)
+        graph = Graph.somatize(node(abs).named("before") >> node(slow).named("<b>slow</b>"))
+        graph.forward(1, watching=Recorder(Store(PLACE), run="r"))
+        """)
+    assert process.stdout.readline() == "inside\n"
+    for state in ("is still going", "is lost"):
+        subtitle = timeline(store, "r").layout.title.subtitle.text.replace("<br>", " ")
+        assert state in subtitle
+        assert "it was last seen in &lt;b&gt;slow&lt;/b&gt;" in subtitle
+        process.kill()
+        process.wait()
