@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from somatize.facts import Fact
@@ -52,7 +52,7 @@ class _Pass:
         self.whys: dict[int, str] = {}
 
     def over(self, lines: RunLines) -> Digest:
-        self._take(None, unpack(lines.bodies(schema.OWN) or []))
+        self._take(None, list(unpack(lines.bodies(schema.OWN) or [])))
         for stretch in stretches(lines):
             for forward, facts in self._odd(lines, stretch):
                 self._take(forward, facts)
@@ -75,7 +75,8 @@ class _Pass:
         for forward, body in odd:
             yield from lines.unpacked(forward, [body])
 
-    def _take(self, forward: int | None, facts: Iterable[Fact]) -> None:
+    def _take(self, forward: int | None, facts: Sequence[Fact]) -> None:
+        self.hosts.went(facts)
         for fact in facts:
             kind = fact.get("fact", "")
             if kind in _RARE:
@@ -93,8 +94,5 @@ class _Pass:
             self.tasks.append((forward, fact))
         elif kind == "throughput":
             self.streams[fact.get("stream", "")] = fact
-        elif kind == "broke":
-            if forward is not None:
-                self.whys[forward] = fact.get("why", "")
-        else:
-            self.hosts.told(fact.get("host", HERE), kind, fact)
+        elif kind == "broke" and forward is not None:
+            self.whys[forward] = fact.get("why", "")

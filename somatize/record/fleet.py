@@ -21,10 +21,11 @@ _WORKED = ("ran", "failed", "recalled")
 def fleet(store: Place, run: str | None = None) -> list[dict[str, Any]]:
     """A row per host, ``"here"`` first and the busiest next: what it did, and how its machine was last.
 
-    `slices` went there and came back, in `trip` microseconds in all; its nodes `ran` for so many, and the rest was
-    `waiting`: the way, and whatever was prepared. `failures` are nodes that failed there. `workers` said how they
-    are; `busy` (processors kept busy), `memory` (bytes) are theirs together, `cores` those of one; None where none did.
-    What ran here has no trips. Reads every fact of the run.
+    `slices` went there and came back, in `trip` microseconds in all; its nodes `ran` for so many, also in slices that
+    did not come back, and what of the trips they did not run was `waiting`: the way, and whatever was prepared.
+    `failures` are nodes that failed there. `workers` said last how they are, those started anew in place of the ones
+    before; `busy` (processors kept busy), `memory` (bytes) are theirs together, `cores` those of one; None where none
+    did. What ran here has no trips. Reads every fact of the run.
     """
     return fleet_in(store, run)[1]
 
@@ -42,12 +43,11 @@ def fleet_in(store: Place, run: str | None) -> tuple[str, list[dict[str, Any]]]:
 def fleet_of(told: Iterable[Sequence[Fact]]) -> list[dict[str, Any]]:
     """A row per host of these forwards."""
     hosts = Hosts()
-    for fact in (fact for one in told for fact in one):
-        kind, host = fact.get("fact", ""), fact.get("host", HERE)
-        if kind in _WORKED:
-            hosts.worked(host, kind, micro(fact, "took_us"))
-        elif kind in ("left", "machine"):
-            hosts.told(host, kind, fact)
+    for facts in told:
+        hosts.went(facts)
+        for fact in facts:
+            if fact.get("fact") in _WORKED:
+                hosts.worked(fact.get("host", HERE), fact["fact"], micro(fact, "took_us"))
     return hosts.rows()
 
 
@@ -56,7 +56,10 @@ class Hosts:
 
     def __init__(self) -> None:
         self._rows = {HERE: _row(HERE)}
+        self._returned: dict[str, int] = {}
+        """Of each host how long nodes ran in slices that came back."""
         self._machines: dict[str, dict[str, Fact]] = {}
+        self._known: set[tuple[str, str]] = set()
 
     def worked(self, host: str, kind: str, us: int, turns: int = 1) -> None:
         """Nodes had their turns there."""
@@ -64,14 +67,33 @@ class Hosts:
         row["ran"] += us
         row["failures"] += turns * (kind == "failed")
 
-    def told(self, host: str, kind: str, fact: Fact) -> None:
-        """A fact of a slice, ``left``, or of a ``machine``."""
-        row = self._of(host)
-        if kind == "left":
-            row["slices"] += 1
-            row["trip"] += micro(fact, "took_us")
-        else:
-            self._machines.setdefault(host, {})[fact.get("id", "")] = fact
+    def went(self, facts: Sequence[Fact]) -> None:
+        """Take what one forward was told of its slices and of machines."""
+        ran: dict[str, int] = {}
+        heard: set[tuple[str, str]] = set()
+        for fact in facts:
+            kind, host = fact.get("fact", ""), fact.get("host", HERE)
+            if kind in _WORKED:
+                ran[host] = ran.get(host, 0) + micro(fact, "took_us")
+            elif kind == "left":
+                row = self._of(host)
+                row["slices"] += 1
+                row["trip"] += micro(fact, "took_us")
+                self._returned[host] = self._returned.get(host, 0) + ran.pop(host, 0)
+            elif kind == "machine":
+                self._hears(host, fact, heard)
+
+    def _hears(self, host: str, fact: Fact, heard: set[tuple[str, str]]) -> None:
+        """A machine says how it is; a new one takes the place of those of its host that are silent, until they speak."""
+        self._of(host)
+        one = host, fact.get("id", "")
+        heard.add(one)
+        there = self._machines.setdefault(host, {})
+        if one not in self._known:
+            self._known.add(one)
+            for gone in [id for id in there if (host, id) not in heard]:
+                del there[gone]
+        there[one[1]] = fact
 
     def _of(self, host: str) -> dict[str, Any]:
         if host not in self._rows:
@@ -82,8 +104,8 @@ class Hosts:
         """What `fleet` gives."""
         for host, said in self._machines.items():
             self._rows[host] |= _latest(list(said.values()))
-        for row in self._rows.values():
-            row["waiting"] = max(0, row["trip"] - row["ran"])
+        for host, row in self._rows.items():
+            row["waiting"] = max(0, row["trip"] - self._returned.get(host, 0))
         here, *others = self._rows.values()
         return [here, *sorted(others, key=lambda row: (-row["trip"], row["host"]))]
 

@@ -9,6 +9,9 @@ import pytest
 from somatize import Store
 from somatize.errors import UnknownRun
 from somatize.record import Recorder, fleet, machines
+from somatize.record.asked import lines_of, opened_at
+from somatize.record.digest import digest
+from somatize.storage.view import look
 
 FORWARD = [
     {"fact": "ran", "node": "a", "began_us": "0", "took_us": "10"},
@@ -72,6 +75,59 @@ def test_a_row_per_host_here_first(store: Any) -> None:
     assert (second["failures"], second["workers"], second["busy"], second["memory"]) == (2, 2, 2.0, 15)
     with pytest.raises(UnknownRun):
         fleet(store, "q")
+
+
+def ran(host: str, us: int) -> dict[str, str]:
+    return {"fact": "ran", "node": "n", "began_us": "0", "took_us": f"{us}", "host": host}
+
+
+def left(host: str, us: int) -> dict[str, str]:
+    return {"fact": "left", "host": host, "began_us": "0", "took_us": f"{us}"}
+
+
+def machine(host: str, id: str, memory: int) -> dict[str, str]:
+    said = {"up_us": "5", "served": "0", "busy": "0.5", "memory": f"{memory}", "cores": "2"}
+    return {"fact": "machine", "id": id, "host": host, **said}
+
+
+END = {"fact": "finished", "took_us": "1"}
+BROKE = {"fact": "broke", "took_us": "1", "why": "E: no"}
+
+
+def told(tmp_path: Any, *forwards: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """What `fleet` gives of these forwards; a page's tables are made of the same rows."""
+    with Store(tmp_path / "told") as store:
+        with Recorder(store, run="r") as recorder:
+            for facts in forwards:
+                for fact in facts:
+                    recorder(fact)
+        rows = fleet(store, "r")
+        with opened_at(store) as opened:
+            assert look(opened, lambda view: digest(lines_of(view, "r"))).hosts == rows
+        return rows
+
+
+def test_what_ran_in_a_slice_that_did_not_come_back_waited_nowhere(tmp_path: Any) -> None:
+    failed = {**ran("w", 500), "fact": "failed", "why": "E: no"}
+    _, host = told(
+        tmp_path,
+        [ran("w", 20), ran("w", 30), left("w", 100), ran("w", 40), left("w", 45), END],
+        [ran("w", 70), failed, BROKE],
+        [ran("v", 7), ran("w", 10), left("w", 12), END],
+    )[:2]
+    assert (host["slices"], host["trip"], host["ran"], host["waiting"]) == (3, 157, 670, 57)
+
+
+def test_a_worker_that_took_anothers_place_is_counted_and_that_one_not(tmp_path: Any) -> None:
+    one, two, new = machine("w", "1", 10), machine("w", "2", 200), machine("w", "3", 3000)
+    _, host = told(tmp_path, [one, two, END], [two, END], [BROKE], [new, END])
+    assert (host["workers"], host["memory"]) == (1, 3000)
+
+
+def test_those_of_a_pool_count_together_also_where_they_say_so_in_turn(tmp_path: Any) -> None:
+    one, two, new = machine("w", "1", 10), machine("w", "2", 200), machine("w", "3", 3000)
+    _, host = told(tmp_path, [one, two, END], [two, END], [one, END], [new, END], [one, END], [END])
+    assert (host["workers"], host["memory"]) == (2, 3010)
 
 
 @pytest.mark.parametrize("theme", [None, "light", "dark"])
