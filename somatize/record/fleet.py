@@ -84,7 +84,7 @@ class Hosts:
                 self._hears(host, fact, heard)
 
     def _hears(self, host: str, fact: Fact, heard: set[tuple[str, str]]) -> None:
-        """A machine says how it is; a new one takes the place of those of its host that are silent, until they speak."""
+        """A machine says how it is; a new one takes the place of those of its host that are silent in this forward."""
         self._of(host)
         one = host, fact.get("id", "")
         heard.add(one)
