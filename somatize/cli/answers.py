@@ -10,11 +10,11 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from io import StringIO
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ from .refusals import say
 from .tables import Column, Row, print_table, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
+Pages: TypeAlias = Callable[[], Iterable[Sequence[Row]]]
+"""Rows, many at a time; each call goes through them from the start."""
 
 _AROUND = 4
 """Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
@@ -51,14 +53,23 @@ class Answer:
 
     def rows(self, rows: Sequence[Row], columns: Sequence[Column], fields: Sequence[str], *, none: str = "") -> None:
         """Write rows; `fields` heads a CSV that has none, and `none` is said in place of an empty table."""
-        if self.json:
-            _json_rows(rows)
-        elif self.csv:
-            _csv_rows(rows, fields)
+        if not self.is_table:
+            self.pages(lambda: (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)), heads=fields)
         elif rows:
             print_table(rows, columns)
         else:
             say(none or "there is nothing to show")
+
+    def pages(self, pages: Pages, *, fields: Sequence[str] = (), heads: Sequence[str] = ()) -> None:
+        """Write rows for a program, as they come.
+
+        Each has just these `fields`; where that is not known, `heads` are those of a CSV without rows, and the rows of
+        one are gone through twice, as only the last may have what the last column is for.
+        """
+        if self.json:
+            _json_rows(pages())
+        else:
+            _csv_rows(pages, fields or _fields_of(pages) or heads)
 
     def done(self, row: Row, words: str) -> None:
         """What was done: a sentence for people, a row for programs."""
@@ -101,13 +112,15 @@ def write_json(value: object) -> None:
     sys.stdout.write(_json()(value) + "\n")
 
 
-def _json_rows(rows: Sequence[Row]) -> None:
+def _json_rows(pages: Iterable[Sequence[Row]]) -> None:
     """An array with a line for each row, so that a long one can be read as it comes."""
     encode = _json()
-    for first in range(0, len(rows), _AT_ONCE):
-        lines = map(encode, rows[first : first + _AT_ONCE])
-        sys.stdout.write((",\n" if first else "[\n") + ",\n".join(lines))
-    sys.stdout.write("\n]\n" if rows else "[]\n")
+    before = "["
+    for rows in pages:
+        if rows:
+            sys.stdout.write(f"{before}\n" + ",\n".join(map(encode, rows)))
+            before = ","
+    sys.stdout.write("\n]\n" if before == "," else "[]\n")
 
 
 def _json() -> Callable[[object], str]:
@@ -135,19 +148,27 @@ def _told(value: object) -> object:
     return value
 
 
-def _csv_rows(rows: Sequence[Row], fields: Sequence[str]) -> None:
-    heads = dict.fromkeys(fields if not rows else ())
-    for row in rows:
-        if row.keys() - heads.keys():
-            heads.update(dict.fromkeys(row))
-    encode, names = _json(), list(heads)
-    for first in range(0, max(1, len(rows)), _AT_ONCE):
-        page = StringIO()
-        writer = csv.writer(page, lineterminator="\n")
-        if not first:
-            writer.writerow(names)
-        writer.writerows([_csv_cell(row.get(name), encode) for name in names] for row in rows[first : first + _AT_ONCE])
-        sys.stdout.write(page.getvalue())
+def _fields_of(pages: Pages) -> list[str]:
+    """Every field that any row has."""
+    found: dict[str, None] = {}
+    for rows in pages():
+        for row in rows:
+            if row.keys() - found.keys():
+                found.update(dict.fromkeys(row))
+    return list(found)
+
+
+def _csv_rows(pages: Pages, names: Sequence[str]) -> None:
+    encode = _json()
+    _csv_page([names])
+    for rows in pages():
+        _csv_page([_csv_cell(row.get(name), encode) for name in names] for row in rows)
+
+
+def _csv_page(lines: Iterable[Iterable[object]]) -> None:
+    page = StringIO()
+    csv.writer(page, lineterminator="\n").writerows(lines)
+    sys.stdout.write(page.getvalue())
 
 
 def _csv_cell(value: object, encode: Callable[[object], str]) -> object:

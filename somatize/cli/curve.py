@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ from .answers import Answer, answering
 from .arguments import Reader, all_option, last_option, path_argument, run_argument, since_option
 from .refusals import ABSENT, Refused
 from .stores import reading, run_named
-from .tables import Column, shown
+from .tables import Column, Row, shown
 
 _HIGHEST = 16
 """Lines of a plot."""
 _SAID = ("took_us", "nodes")
+
+_AT_ONCE = 4096
+"""Points of which rows are made together."""
 
 Points = list[tuple[int, float]]
 
@@ -73,12 +78,20 @@ def curve(
         _draw(points, of, answer)
         answer.note(_price(costs, of))
         return
+    if not answer.is_table:
+        answer.pages(partial(_rows, points), fields=("forward", "value"))
+        return
     columns = [
         Column("forward", lambda row: str(row["forward"]), 0),
         Column(of, lambda row: repr(row["value"]), 1),
     ]
-    rows = [{"forward": forward, "value": value} for forward, value in points]
+    rows = [row for some in _rows(points) for row in some]
     answer.rows(rows, columns, ("forward", "value"), none=f"run {name!r}: no {of} in that stretch")
+
+
+def _rows(points: Points) -> Iterator[list[Row]]:
+    for at in range(0, len(points), _AT_ONCE):
+        yield [{"forward": forward, "value": value} for forward, value in points[at : at + _AT_ONCE]]
 
 
 def _refuse_unsaid(store: Any, name: str, of: str) -> None:

@@ -70,9 +70,13 @@ def facts(
     Price: one record is opened, well under a millisecond; with --last or --since, each of those forwards' records.
     """
     from somatize import record
+    from somatize.record.paged import Pages
 
     with reading(path) as store:
         name = run_named(store, run)
+        if not answer.is_table and (last is not None or since is not None):
+            answer.pages(Pages(store, name, last, since).facts, heads=("fact",))
+            return
         told = record.facts(store, name, forward, last=last, since=since)
     room = None if every else answer.room()
     shown = told if room is None else told[-room:]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,9 @@ from .answers import Answer, answering
 from .arguments import INSTANT, Reader, all_option, last_option, path_argument, run_argument, since_option
 from .stores import reading, run_named
 from .tables import Column, Row
+
+if TYPE_CHECKING:
+    from somatize.record.paged import Pages
 
 _RUN_FIELDS = ("run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last")
 _FORWARD_FIELDS = ("forward", "state", "nodes", "took_us", "when")
@@ -108,18 +112,30 @@ def forwards(
     Price: a scan of columns, a few seconds for a million forwards; less with --last or --since.
     """
     from somatize import record
+    from somatize.record.paged import Pages
 
     room = None if every or last is not None or since is not None else answer.room()
     with reading(path) as store:
         name = run_named(store, run)
+        if not answer.is_table:
+            _write(Pages(store, name, last, since), states, answer)
+            return
         rows = record.forwards(store, name, last=room if room is not None and not states else last, since=since)
         found = [row for row in rows if not states or row["state"] in states]
         shown = found if room is None else found[-room:]
-        reasons = _reasons(store, name, shown) if answer.is_table else {}
+        reasons = _reasons(store, name, shown)
         total = len(found) if states else _total(store, name) if room is not None else len(rows)
     answer.rows(shown, _forward_columns(rows, reasons), _FORWARD_FIELDS, none=f"run {name!r}: no such forward")
     if shown:
         answer.note(_of(len(shown), total, "forward"))
+
+
+def _write(pages: Pages, states: Sequence[str], answer: Answer) -> None:
+    """The rows for a program, as they are read."""
+    wanted = states or _STATES
+    answer.pages(
+        lambda: ([row for row in rows if row["state"] in wanted] for rows in pages.rows()), fields=pages.fields
+    )
 
 
 def _total(store: Any, name: str) -> int:

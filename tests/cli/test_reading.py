@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from somatize import Store, record
+from somatize.cli.answers import Answer
+from somatize.record import paged
 from tests.cli.conftest import LONG, NAMES, call
 
 RUN = NAMES[1]
@@ -87,7 +89,9 @@ def test_csv_of_about_has_a_row_per_value(recorded):
 
 def test_csv_of_nothing_has_its_heads(recorded):
     assert call("kept", recorded, "--node", "none", "--csv").stdout == "name,when,used,bytes,meta\n"
-    assert call("forwards", recorded, RUN, "--last", 0, "--csv").stdout == "forward,state,nodes,took_us,when\n"
+    heads = "forward,state,nodes,took_us,loss.value,when\n"
+    assert call("forwards", recorded, RUN, "--last", 0, "--csv").stdout == heads
+    assert call("forwards", recorded, RUN, "--last", 1, "--csv").stdout.startswith(heads)
     assert call("kept", recorded, "--node", "none", "--json").stdout == "[]\n"
 
 
@@ -216,3 +220,31 @@ def test_a_run_that_is_being_recorded_is_marked(tmp_path):
     with Store(tmp_path / "one") as store, Recorder(store, "going"):
         assert call("runs", Path(tmp_path / "one")).stdout.splitlines()[1].split()[:2] == ["going", "recording"]
     assert "recording" not in call("runs", tmp_path / "one").stdout
+
+
+def test_rows_are_written_as_they_come(capsys):
+    def pages():
+        yield [{"a": 1}, {"a": 2}]
+        assert capsys.readouterr().out == '[\n{"a": 1},\n{"a": 2}'
+        yield []
+        yield [{"a": 3}]
+        assert capsys.readouterr().out == ',\n{"a": 3}'
+
+    Answer(json=True).pages(pages)
+    assert capsys.readouterr().out == "\n]\n"
+    Answer(csv=True).pages(lambda: iter([[{"a": 1}], [{"a": 2}]]), fields=("a",))
+    assert capsys.readouterr().out == "a\n1\n2\n"
+    Answer(csv=True).pages(lambda: iter([[{"a": 1}], [{"b": "x,y"}]]))
+    assert capsys.readouterr().out == 'a,b\n1,\n,"x,y"\n'
+
+
+def test_a_long_answer_is_read_a_stretch_at_a_time(recorded, said, monkeypatch):
+    looks = []
+    one_look = paged._table
+    monkeypatch.setattr(paged, "_table", lambda *asked: looks.append(asked[2:]) or one_look(*asked))
+    monkeypatch.setattr(paged, "STRETCH", 2)
+    found = said("forwards", recorded, "steady")
+    assert looks == [(0, 1), (2, 3), (4, 5)]
+    assert found == record.forwards(recorded, "steady")
+    assert said("forwards", recorded, "steady", "--state", "broke") == record.forwards(recorded, "steady")[3:4]
+    assert said("facts", recorded, "steady", "--last", "3") == record.facts(recorded, "steady", last=3)

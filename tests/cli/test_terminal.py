@@ -110,7 +110,9 @@ def test_who_stops_reading_ends_it_without_a_word(long_run, form):
         [*COMMAND, "forwards", str(long_run), *form], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
     )
     assert process.stdout is not None
-    process.stdout.readline()
+    _, line = process.stdout.readline(), process.stdout.readline()
+    if form == ["--json"]:
+        assert json.loads(line.rstrip(b",\n"))["forward"] == 0
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
