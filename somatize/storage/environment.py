@@ -7,6 +7,7 @@ killed are cleared away. Where LMDB's lock file may not be written, the pages ar
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import threading
@@ -14,14 +15,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from somatize.errors import DamagedStore, SomatizeError, StoreError, StoreReadOnly
 
 from . import place
 from .gate import Gate
+from .generation import Generation, take_away
 from .notices import held_back, warn
 from .pages import BadPages, PageFile, verify
+from .transaction import Buffer, Reading, Writing
+
+__all__ = ["BadValue", "Buffer", "Environment", "Reading", "Writing", "create"]
 
 T = TypeVar("T")
 
@@ -30,52 +35,6 @@ FIRST_MAP = 16 << 20
 _MOST_READERS = 1022
 _VERIFIED_PAGES = 1000
 _ATTEMPTS = 40
-
-Buffer = bytes | memoryview
-
-
-class Reading(Protocol):
-    """One snapshot. What it gives is valid inside the `with` it came from, and no longer."""
-
-    def get(self, key: bytes) -> Buffer | None:
-        """The value of a key, or None."""
-
-    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, Buffer]]:
-        """Keys and values in the order of the keys, from `start`."""
-
-
-class Writing:
-    """One write transaction."""
-
-    __slots__ = ("_txn",)
-
-    def __init__(self, txn: Any) -> None:
-        self._txn = txn
-
-    def get(self, key: bytes) -> Buffer | None:
-        """The value of a key, or None."""
-        return self._txn.get(key)  # type: ignore[no-any-return]
-
-    def items(self, start: bytes = b"") -> Iterator[tuple[bytes, Buffer]]:
-        """Keys and values in the order of the keys, from `start`. Write nothing meanwhile."""
-        with self._txn.cursor() as cursor:
-            if cursor.set_range(start):
-                for key, value in cursor:
-                    yield bytes(key), value
-
-    def before(self, key: bytes) -> tuple[bytes, Buffer] | None:
-        """The last key smaller than `key`, and its value."""
-        with self._txn.cursor() as cursor:
-            found = cursor.prev() if cursor.set_range(key) else cursor.last()
-            return (bytes(cursor.key()), cursor.value()) if found else None
-
-    def put(self, key: bytes, value: Buffer) -> None:
-        """Set a key."""
-        self._txn.put(key, value)
-
-    def delete(self, key: bytes) -> bool:
-        """Take a key away; False if there was none."""
-        return self._txn.delete(key)  # type: ignore[no-any-return]
 
 
 class Environment:
@@ -99,27 +58,43 @@ class Environment:
 
     def _open(self) -> None:
         for attempt in range(_ATTEMPTS):
-            self.path = place.newest(self.directory, self.name)
-            self._successor = str(place.successor(self.path))
+            path = place.newest(self.directory, self.name)
             try:
-                verify(self.path, _VERIFIED_PAGES)
-                if self.writable or os.access(f"{self.path}-lock", os.W_OK):
-                    self._env = self._opened()
-                else:
-                    self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-                return
+                with self._checked(path) as fd:
+                    if self.writable or os.access(f"{path}-lock", os.W_OK):
+                        self._env, self._fd = self._opened(path, fd), -1
+                    else:
+                        self._env, self._fd = None, os.dup(fd)
+                    self._generation = Generation(self.directory, self.name, path, fd)
+                    return
             except (FileNotFoundError, DamagedStore):
-                if self.path.exists() or attempt == _ATTEMPTS - 1:
+                if path.exists() or attempt == _ATTEMPTS - 1:
                     raise  # else it was compacted in between
 
+    @contextmanager
+    def _checked(self, path: Path) -> Iterator[int]:
+        """The file, open and known to be as LMDB leaves its files."""
+        verify(path, _VERIFIED_PAGES)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
+        return self._generation.path
+
     def _follow(self) -> None:
-        """Go on in the successor of the file, if somebody compacted it."""
-        # Asked before each transaction, and hardly ever so: `exists` would raise and catch an error.
-        if os.access(self._successor, os.F_OK) and not self._gate.has_me():
-            with self._alone():
-                if os.path.exists(self._successor):  # noqa: PTH110
-                    self._let_go()
-                    self._open()
+        """Go on in the newest file, if somebody compacted this one. In a directory that is gone it stays as it is."""
+        if self._generation.is_last() or self._gate.has_me() or not self._generation.is_at_home():
+            return
+        with self._alone():
+            if not self._generation.is_last():
+                before = self._env, self._fd
+                self._open()
+                self._let_go(*before)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -130,21 +105,21 @@ class Environment:
         finally:
             self._gate.open()
 
-    def _let_go(self) -> None:
-        if self._env is not None:
-            self._env.close()
-        elif self._fd >= 0:
-            os.close(self._fd)
-        self._env, self._fd = None, -1
+    @staticmethod
+    def _let_go(env: Any, fd: int) -> None:
+        if env is not None:
+            env.close()
+        if fd >= 0:
+            os.close(fd)
 
-    def _opened(self) -> Any:
+    def _opened(self, path: Path, fd: int) -> Any:
         import lmdb
 
         self._lmdb = lmdb
-        size = max(FIRST_MAP, self.path.stat().st_size)
+        size = max(FIRST_MAP, os.fstat(fd).st_size)
         try:
             env = lmdb.open(
-                str(self.path),
+                str(path),
                 subdir=False,
                 map_size=size,
                 readonly=not self.writable,
@@ -155,7 +130,12 @@ class Environment:
                 max_spare_txns=0,
             )
         except lmdb.Error as error:
-            raise DamagedStore(f"{self.path} cannot be opened: {error}") from error
+            raise DamagedStore(f"{path} cannot be opened: {error}") from error
+        if not place.is_same(path, fd):
+            # It was compacted and taken away just now, and LMDB, asked not to, made an empty one in its place.
+            env.close()
+            take_away(path)
+            raise FileNotFoundError(errno.ENOENT, "it was compacted", str(path))
         env.reader_check()
         return env
 
@@ -209,7 +189,7 @@ class Environment:
     def read_retried(self, work: Callable[[Reading], T]) -> T:
         """What `work` makes of one snapshot; without locks it is tried again until the snapshot held still."""
         if self._env is not None:
-            with self.read() as reading:
+            with self.read() as reading, self._named():
                 return work(reading)
         for attempt in range(_ATTEMPTS):
             self._follow()
@@ -230,12 +210,23 @@ class Environment:
             except (BadPages, BadValue, SomatizeError, ValueError, struct.error) as error:
                 if not last and (isinstance(error, BadPages) or snapshot.stale):
                     return None
-                if isinstance(error, BadPages):
-                    raise DamagedStore(f"{self.path} is damaged: {error}") from error
-                raise
+                with self._named():
+                    raise
         for notice in notices:
             warn(notice)
         return (made,)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Damage that comes to light in here is said to be of this file."""
+        try:
+            yield
+        except BadPages as error:
+            raise DamagedStore(f"{self.path} is damaged: {error}") from error
+        except BadValue as error:
+            if str(self.path) in str(error):
+                raise
+            raise BadValue(f"{self.path} is damaged: {error}; see Store.check()") from error
 
     def write(self, work: Callable[[Writing], T]) -> T:
         """Run `work` in one transaction and commit it, synced to the disk.
@@ -251,7 +242,7 @@ class Environment:
             while True:
                 self._follow()
                 try:
-                    with self._gate.one_of_many():
+                    with self._gate.one_of_many(), self._named():
                         return self._transact(work)
                 except _Moved:
                     continue
@@ -267,8 +258,10 @@ class Environment:
     def _transact(self, work: Callable[[Writing], T]) -> T:
         txn = self._env.begin(write=True, buffers=True)
         try:
-            if os.path.exists(self._successor):  # noqa: PTH110
-                raise _Moved  # compacted while this waited for its turn
+            if not self._generation.is_last():  # compacted while this waited for its turn
+                if not self._generation.is_at_home():
+                    raise place.gone(self.directory)
+                raise _Moved
             made = work(Writing(txn))
             txn.commit()
             return made
@@ -297,16 +290,8 @@ class Environment:
             self._follow()
             txn = self._env.begin(write=True)  # nobody writes to the old file once its successor is there
             try:
-                if os.path.exists(self._successor):  # noqa: PTH110
-                    return
-                making = self.path.with_name(f".making-{self.path.name}.{os.getpid()}")
-                making.unlink(missing_ok=True)
-                self.copy_to(making)
-                making.rename(self._successor)
-                place.sync(self.directory)
-                old = self.path
-                for name in (old, old.with_name(f"{old.name}-lock")):
-                    name.unlink(missing_ok=True)
+                if self._generation.is_last():
+                    self._generation.succeed(self.copy_to)
             finally:
                 txn.abort()
             self._follow()
@@ -331,7 +316,8 @@ class Environment:
     def close(self) -> None:
         """Unmap the file, once the transactions of other threads have ended."""
         self._gate.shut(patience=60.0)
-        self._let_go()
+        self._let_go(self._env, self._fd)
+        self._env, self._fd = None, -1
 
     def before_fork(self) -> None:
         """Let no transaction be open at the moment of a fork: the child would share it."""
@@ -370,13 +356,11 @@ class _Moved(Exception):
     """The file was compacted, and its successor is to be used."""
 
 
-class BadValue(Exception):
+class BadValue(DamagedStore):
     """A value that does not carry its checksum."""
 
 
 def _cause(error: Exception) -> tuple[int, str]:
-    import errno
-
     text = str(error)
     codes = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
     known = next((code for code in codes if os.strerror(code) in text), errno.EIO)

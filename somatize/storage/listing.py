@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from . import schema
+from .environment import BadValue
 from .lines import RunLines
 from .opened import Opened
 from .values import Named
@@ -28,7 +29,11 @@ def forwards_named(opened: Opened, prefix: str) -> list[Named]:
 def _of_run(lines: RunLines, start: str, prefix: str) -> list[Named]:
     rows = [(line.forward, line.when, line.state, line.writer) for line in lines.lines.values()]
     for block in lines.blocks():
-        whens, states = block.chunk.integers("when"), block.chunk.integers("state")
+        try:
+            whens, states = block.chunk.integers("when"), block.chunk.integers("state")
+        except BadValue as error:
+            lines.damaged(block, error)
+            continue
         rows += [
             (forward, when, state, block.writer)
             for forward, when, state in zip(block.forwards, whens, states, strict=True)

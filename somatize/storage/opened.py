@@ -60,6 +60,8 @@ class Opened:
         """The file of kept values, opened when first asked for."""
         with self._lock:
             if self._values is None:
+                if place.identity(self.path) != self.identity:
+                    raise place.gone(self.path)
                 self._values = Environment(self.path, place.VALUES, writable=self.writable, full_sync=False)
             return self._values
 
@@ -88,11 +90,7 @@ class Opened:
 
     def is_there(self) -> bool:
         """Whether the store still lies where it was opened."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            return False
-        return (found.st_dev, found.st_ino) == self.identity and (self.path / place.LOCKS).exists()
+        return place.identity(self.path) == self.identity and (self.path / place.LOCKS).exists()
 
     def must_be_writable(self) -> None:
         """Raise `StoreReadOnly` where this process may not write."""

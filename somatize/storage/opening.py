@@ -19,7 +19,7 @@ from somatize.errors import DamagedStore, StoreError
 from . import journal, locks, schema
 from .absorb import end_open
 from .committer import read_from, take_in
-from .environment import Reading, Writing
+from .environment import BadValue, Reading, Writing
 from .gather import Gathered
 from .notices import warn
 from .opened import Opened
@@ -203,7 +203,10 @@ def repair(opened: Opened) -> None:
 
 
 def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # its writer was closing, and took it away since it was listed
     try:
         start = os.pread(fd, 1 << 16, 0)
         found = journal.read_header(start)
@@ -254,7 +257,10 @@ def _end_orphans(opened: Opened) -> None:
         for key, sealed in reading.items(b"o"):
             if key[:1] != b"o":
                 break
-            writer = schema.unpack_map(key, sealed)["writer"]
+            try:
+                writer = schema.unpack_map(key, sealed)["writer"]
+            except BadValue:
+                continue  # readers name it, and `check` does
             if not opened.is_alive(writer):
                 orphans.add((schema.run_of(key), writer))
     for run, writer in orphans:

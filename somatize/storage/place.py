@@ -116,13 +116,17 @@ def check_format(path: Path) -> None:
 def newest(path: Path, name: str) -> Path:
     """The LMDB file of a name: compacting one makes its successor, `records.1.lmdb` after `records.lmdb`."""
     for _ in range(3):  # a successor may take the place of what was just listed
-        # Not a `glob`: it takes longer than all else that opening a store needs of Python.
-        numbers = [number for one in os.listdir(path) if (number := _generation(one, name)) is not None]  # noqa: PTH208
-        if numbers:
-            found = generation_of(path, name, max(numbers))
-            if found.exists():
-                return found
+        found = generations(path, name)[-1:]
+        if found and found[0].exists():
+            return found[0]
     raise DamagedStore(f"{path / name}.lmdb is missing from the store")
+
+
+def generations(path: Path, name: str) -> list[Path]:
+    """The LMDB files of a name that lie there, the newest last. Others than that are what a kill left."""
+    # Not a `glob`: it takes longer than all else that opening a store needs of Python.
+    numbers = [number for one in os.listdir(path) if (number := _generation(one, name)) is not None]  # noqa: PTH208
+    return [generation_of(path, name, number) for number in sorted(numbers)]
 
 
 def generation_of(path: Path, name: str, number: int) -> Path:
@@ -145,8 +149,30 @@ def _generation(file: str, name: str) -> int | None:
 
 def writable(path: Path) -> bool:
     """Whether this process may write everywhere in the store."""
-    files = [str(newest(path, name)) for name in (RECORDS, VALUES)]
-    return all(os.access(file, os.W_OK) for file in [path, *files, *(f"{path}/{name}" for name in _WRITTEN)])
+    files = [path, newest(path, RECORDS), newest(path, VALUES), *(path / name for name in _WRITTEN)]
+    return all(os.access(file, os.W_OK) for file in files)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What tells a directory from another in its place; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def gone(path: Path) -> NoStore:
+    """What is raised where a store was, and now nothing is or another one."""
+    return NoStore(f"the store at {path} is gone since it was opened; if another is in its place, open that one")
+
+
+def is_same(path: Path, fd: int) -> bool:
+    """Whether what lies at a path is the file that is open as `fd`."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def sync(path: Path) -> None:

@@ -1,0 +1,58 @@
+"""The files that hold one LMDB database one after the other: compacting one makes the next, and the old one goes.
+
+Of two that lie there the one of the higher number counts. Whoever has an old one open must notice before each
+transaction, also when it slept through several compactions: what it wrote to a file that is gone would be lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from . import place
+
+
+class Generation:
+    """One of these files, as it was when it was opened."""
+
+    __slots__ = ("_directory", "_home", "_inode", "_name", "_successor", "path")
+
+    def __init__(self, directory: Path, name: str, path: Path, fd: int) -> None:
+        """The file at `path`, which is open as `fd`."""
+        self.path = path
+        self._directory = directory
+        self._name = name
+        self._home = place.identity(directory)
+        self._inode = os.fstat(fd).st_ino
+        self._successor = str(place.successor(path))
+
+    def is_last(self) -> bool:
+        """Whether the file still lies in its place, and no successor does."""
+        # Asked before each transaction, and hardly ever false: `exists` would raise and catch an error.
+        try:
+            return os.stat(self.path).st_ino == self._inode and not os.access(self._successor, os.F_OK)  # noqa: PTH116
+        except FileNotFoundError:
+            return False
+
+    def is_at_home(self) -> bool:
+        """Whether its directory is still there, and not another in its place."""
+        return place.identity(self._directory) == self._home
+
+    def succeed(self, copy_to: Callable[[Path], None]) -> None:
+        """Put the file that `copy_to` writes in its place. Nobody may write meanwhile, or do the same."""
+        for left in self._directory.glob(f".making-{self._name}.*"):
+            left.unlink(missing_ok=True)  # by one that was killed
+        making = self.path.with_name(f".making-{self.path.name}.{os.getpid()}")
+        copy_to(making)
+        making.rename(self._successor)
+        place.sync(self._directory)
+        # The oldest first, so that at any moment each is gone or has a successor.
+        for old in place.generations(self._directory, self._name)[:-1]:
+            take_away(old)
+
+
+def take_away(path: Path) -> None:
+    """Remove an LMDB file, and the lock file beside it."""
+    for one in (path, path.with_name(f"{path.name}-lock")):
+        one.unlink(missing_ok=True)
