@@ -109,10 +109,13 @@ def _unfinished(lines: RunLines) -> list[dict[str, Any]]:
 
 
 def _lost_of(lines: RunLines, block: Stored) -> list[dict[str, Any]]:
-    states = block.chunk.integers("state")
+    try:
+        states, nodes, whens = (block.chunk.integers(name) for name in ("state", "nodes", "when"))
+    except BadValue as error:
+        lines.damaged(block, error)
+        return []
     if schema.LOST not in states:
         return []
-    nodes, whens = block.chunk.integers("nodes"), block.chunk.integers("when")
     return [
         _row(forward, state, lines.inside(forward), count, when, block.writer)
         for forward, state, count, when in zip(block.forwards, states, nodes, whens, strict=True)
