@@ -50,7 +50,9 @@ def _number(row: Row) -> str:
 def logs(path: Path, run: str | None, level: str | None, last: int | None, every: bool, answer: Answer) -> None:
     """The log records of a run, those of its workers too.
 
-    They are there where it was recorded with Status(logs=...). Price: every fact of the run is read.
+    They are there where a Status took them: Status(watching=recorder, loggers=["train"]).
+
+    Price: every fact of the run is read.
     """
     from somatize import record
 

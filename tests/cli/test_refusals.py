@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from somatize import Recorder, Store, __version__
 from somatize.cli import command
 from somatize.cli.refusals import CODES, code_of
 from somatize.errors import DamagedStore, ExtraMissing, NoStore, RecordError, StoreReadOnly, UnknownForward, UnknownRun
+from somatize.status import Status
 from tests.cli.conftest import NAMES, call
 
 COMMANDS = [name for section in command.SECTIONS.values() for name in section]
@@ -208,3 +211,14 @@ def test_nothing_but_directories_is_offered_for_a_store_that_is_not_there(tmp_pa
     assert "did you mean" not in stderr("runs", tmp_path / "runs", code=3)
     (tmp_path / "run").mkdir()
     assert f"did you mean {tmp_path / 'run'}?" in stderr("runs", tmp_path / "runs", code=3)
+
+
+def test_what_help_says_to_call_can_be_called_so():
+    import somatize
+
+    told = "".join(call(name, "--help").stdout for name in COMMANDS)
+    asked = re.findall(r"\b(Status|Recorder|Store)\(([a-z_]+)=", " ".join(told.split()))
+    assert {("Status", "watching"), ("Recorder", "summarising")} >= set(asked) != set()
+    for name, option in asked:
+        made = Status if name == "Status" else getattr(somatize, name)
+        assert option in inspect.signature(made).parameters
