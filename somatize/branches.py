@@ -1,8 +1,7 @@
 """The walk by an agenda: for `threads=N`, and for plans in which nodes are recalled, kept, mapped or at a host.
 
-The caller's thread deals out nodes, collects what became of them and tells the engine's facts; daemon threads,
-which live as long as this forward, run the nodes. They are daemons of our own and no executor's, so that an interrupt
-can leave them behind: what is running then ends unobserved, and nothing new starts.
+The caller's thread deals out nodes, collects what became of them and tells the engine's facts; the threads of a crew
+run the nodes.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from __future__ import annotations
 import contextvars
 import functools
 import heapq
-import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from . import tensors
 from .agenda import Agenda, Role
 from .calling import Calls, Outcome
+from .crew import Crew, Job
 from .elsewhere import HELD
 from .ending import annotate, done, failed, left
 from .facts import Fact
@@ -27,11 +25,6 @@ from .watching import HERE, Branch, Forward
 if TYPE_CHECKING:
     from .slices import Slice
     from .trips import Back, Trips
-
-_LOOKS_UP = 0.05
-"""Seconds after which the caller's thread looks for a signal, at the latest."""
-
-Job = Callable[[], "Outcome | Back"]
 
 
 def walk(
@@ -97,7 +90,7 @@ class Walk:
         whole = self.trips.whole() if self.trips is not None else None
         if self.trips is not None and whole is not None:
             return self._one_trip(self.trips, whole)
-        self.crew = _Crew(self.threads)
+        self.crew = Crew(self.threads)
         self.agenda = self._due(self.calls.hits)
         self.modes = tensors.modes()
         through = False
@@ -269,66 +262,6 @@ class Walk:
                 told.insert(2, left(outcome.host, outcome.began - self.start, outcome.took))
         for each in told:
             self.forward.say(each)
-
-
-class _Crew:
-    """Daemon threads, started as they are needed, each doing one job at a time.
-
-    Up to so many are `busy` with nodes; any number is `away` with slices for hosts.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.busy = self.away = 0
-        self._started = 0
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome | Back] = SimpleQueue()
-
-    def has_room(self) -> bool:
-        return self.busy < self.most
-
-    def give(self, job: Job) -> None:
-        self._start(job)
-        self.busy += 1
-
-    def send(self, job: Job) -> None:
-        self._start(job)
-        self.away += 1
-
-    def _start(self, job: Job) -> None:
-        if self.busy + self.away == self._started:
-            work = threading.Thread(
-                target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True
-            )
-            work.start()
-            self._started += 1
-        self._jobs.put(job)
-
-    def outcome(self) -> Outcome | Back:
-        outcome = None
-        while outcome is None:
-            try:
-                outcome = self._outcomes.get(timeout=_LOOKS_UP)
-            except Empty:  # Python sleeps through a signal that comes just as it begins to wait
-                continue
-        if isinstance(outcome, Outcome) and outcome.host is None:
-            self.busy -= 1
-        else:
-            self.away -= 1
-        return outcome
-
-    def dismiss(self) -> None:
-        """Each thread ends when its job is done; nobody waits for that."""
-        for _ in range(self._started):
-            self._jobs.put(None)
-
-
-def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome | Back]) -> None:
-    while (job := jobs.get()) is not None:
-        outcome = job()
-        del job  # it holds the node's input, which may be the last reference there is
-        outcomes.put(outcome)
-        del outcome
 
 
 def _call_in(branch: Branch, modes: Any, do: Callable[[], Outcome]) -> Outcome:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from somatize import Graph, Node, branches, node
+from somatize import Graph, Node, crew, node
 
 Facts = list[dict[str, str]]
 
@@ -257,7 +257,7 @@ def test_no_more_threads_are_started_than_are_needed(monkeypatch: pytest.MonkeyP
             started.append(self)
             super().start()
 
-    monkeypatch.setattr(branches.threading, "Thread", Counted)
+    monkeypatch.setattr(crew.threading, "Thread", Counted)
     fan(Pass(), Pass(), Pass()).forward(threads=64)
     assert len(started) <= 3
     assert all(thread.daemon for thread in started)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, Node, branches, node
+from somatize import Graph, Node, crew, node
 
 Facts = list[dict[str, str]]
 
@@ -223,7 +223,7 @@ def test_a_thread_that_cannot_be_started_breaks_the_forward(monkeypatch: pytest.
             raise RuntimeError("can't start new thread")
 
     seen: Facts = []
-    monkeypatch.setattr(branches.threading, "Thread", Refusing)
+    monkeypatch.setattr(crew.threading, "Thread", Refusing)
     with pytest.raises(RuntimeError, match="can't start"):
         fan(Pass(), Pass()).forward(threads=2, watching=seen.append)
     assert [fact["fact"] for fact in seen] == ["ran", "broke"]
