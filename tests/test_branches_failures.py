@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from somatize import Graph, Node, crew, node
-
-Facts = list[dict[str, str]]
-
-
-class Pass(Node):
-    def forward(self, value: Any, ctx: Any) -> Any:
-        return value
-
-
-def fan(*things: Any) -> Graph:
-    """Things side by side, called b0, b1, ..., between an `in` and an `out`."""
-    beside = [node(thing).named(f"b{place}") for place, thing in enumerate(things)]
-    return Graph.somatize(Pass().named("in") >> functools.reduce(operator.or_, beside) >> Pass().named("out"))
-
-
-def side_by_side(*things: Any) -> Graph:
-    return Graph.somatize(functools.reduce(operator.or_, [node(t).named(f"b{i}") for i, t in enumerate(things)]))
-
-
-def meeting(barrier: threading.Barrier, then: Callable[[Any], Any] = lambda value: value) -> Any:
-    def forward(value: Any) -> Any:
-        barrier.wait(20)
-        return then(value)
-
-    return forward
-
-
-def ours() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "somatize-branch"]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    yield
-    for thread in ours():
-        thread.join(20)
-    assert ours() == []
-
+from somatize import Graph, crew, node
+from tests.small_graphs import Facts, Pass, fan, meeting, no_thread_is_left, ours, side_by_side  # noqa: F401
 
 # Failures
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from typing import Any
 
 import pytest
 import torch
 
-from somatize import Ctx, Graph, Node, node
+from somatize import Ctx, Graph, node
 from somatize.errors import FactError, FactWarning
 from somatize.facts import KINDS
 from somatize.quiet import QUIET
-
-Facts = list[dict[str, str]]
-
-
-class Pass(Node):
-    def forward(self, value: Any, ctx: Any) -> Any:
-        return value
-
-
-def said(facts: Facts) -> list[tuple[str, str | None]]:
-    return [(fact["fact"], fact.get("node")) for fact in facts]
-
-
-def one(forward: Any) -> Graph:
-    return Graph.somatize(node(forward).named("a"))
-
-
-def in_thread(call: Any) -> None:
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join(20)
+from tests.small_graphs import Facts, Pass, one, said
 
 
 def test_ctx_names_the_node_and_what_on_said() -> None:

@@ -11,28 +11,7 @@ import pytest
 
 from somatize import Graph, Node, node
 from somatize.errors import FactWarning
-
-Facts = list[dict[str, str]]
-
-
-class Pass(Node):
-    def forward(self, value: Any, ctx: Any) -> Any:
-        return value
-
-
-def said(facts: Facts) -> list[tuple[str, str | None]]:
-    return [(fact["fact"], fact.get("node")) for fact in facts]
-
-
-def one(forward: Any) -> Graph:
-    return Graph.somatize(node(forward).named("a"))
-
-
-def in_thread(call: Any) -> None:
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join(20)
-
+from tests.small_graphs import Facts, Pass, in_thread, one, said
 
 # Threads that node code starts
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import operator
 import weakref
 from typing import Any
 
@@ -12,35 +10,7 @@ import pytest
 
 from somatize import Graph, Node, engine, node
 from somatize.errors import GraphError, NoHost
-
-Facts = list[dict[str, str]]
-
-
-class Pass(Node):
-    def forward(self, value: Any, ctx: Any) -> Any:
-        return value
-
-
-class Raise(Node):
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def forward(self, value: Any, ctx: Any) -> Any:
-        raise self.error
-
-
-def chain(*things: Any) -> Graph:
-    return Graph.somatize(
-        functools.reduce(operator.rshift, [node(thing).named(f"n{i}") for i, thing in enumerate(things)])
-    )
-
-
-def untimed(facts: Facts) -> Facts:
-    """Facts without their times, each of which is a whole number."""
-    times = ("began_us", "took_us")
-    assert all(fact[time].isdigit() for fact in facts for time in times if time in fact)
-    return [{key: value for key, value in fact.items() if key not in times} for fact in facts]
-
+from tests.small_graphs import Facts, Pass, Raise, chain, untimed
 
 # Facts
 

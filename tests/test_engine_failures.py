@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 import signal
 import threading
@@ -11,36 +9,8 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, Node, node
-
-Facts = list[dict[str, str]]
-
-
-class Pass(Node):
-    def forward(self, value: Any, ctx: Any) -> Any:
-        return value
-
-
-class Raise(Node):
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def forward(self, value: Any, ctx: Any) -> Any:
-        raise self.error
-
-
-def chain(*things: Any) -> Graph:
-    return Graph.somatize(
-        functools.reduce(operator.rshift, [node(thing).named(f"n{i}") for i, thing in enumerate(things)])
-    )
-
-
-def untimed(facts: Facts) -> Facts:
-    """Facts without their times, each of which is a whole number."""
-    times = ("began_us", "took_us")
-    assert all(fact[time].isdigit() for fact in facts for time in times if time in fact)
-    return [{key: value for key, value in fact.items() if key not in times} for fact in facts]
-
+from somatize import Graph, node
+from tests.small_graphs import Facts, Pass, Raise, chain, untimed
 
 # Failures
 

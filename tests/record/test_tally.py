@@ -46,7 +46,7 @@ def counted(facts):
     return tally.by_node
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.one_of(_TURNS, _OTHERS), max_size=5), min_size=1, max_size=4), st.integers(1, 3))
 def test_what_is_counted_packed_is_what_unpacking_gives(forwards, times):
     forwards = forwards * times
