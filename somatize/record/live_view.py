@@ -28,8 +28,8 @@ _MOST_BYTES, _MESSAGES_AT_END = 140_000, 100
 """How much one redraw may send; the rest goes with the next ones. And how many of them there may be at the end."""
 _AGAIN = 0.25
 """Seconds after which to look again at forwards that have no row yet."""
-ANSWER = 2.0
-"""Seconds a browser has to send its picture."""
+ANSWER = 10.0
+"""Seconds a browser has to send its picture: a busy one takes some to load plotly, and kaleido would not help it."""
 
 
 class View:

@@ -128,15 +128,15 @@ class Throughput:
         counter = Counter()
         return counter if counter.begin() else None
 
-    def add(self, began: int, samples: int | None, count: Count | None) -> None:
-        """A step has ended that began then; `count` where it was counted."""
+    def add(self, began: int, ended: int, samples: int | None, count: Count | None, preparing: int) -> None:
+        """A step began and ended then; `count` where it was counted, which took so long to prepare."""
         now = self._tree.clock()
         with self._tree.lock:
             if count is not None and self._measured is None:
                 self._measured = (count, samples)
-            span = now - (self._mark if self._mark is not None else began)
+            span = ended - (self._mark + preparing if self._mark is not None else began)
             flops = self._scaled(samples)
-            self._window.append(_Batch(span, now - began, self._waited, samples, flops, count is not None))
+            self._window.append(_Batch(span, ended - began, self._waited, samples, flops, count is not None))
             self._batches += 1
             self._samples = None if samples is None or self._samples is None else self._samples + samples
             if self._mark is not None:
@@ -169,30 +169,35 @@ class Throughput:
 class Step:
     """One batch at work, a context manager."""
 
-    __slots__ = ("_began", "_counter", "_samples", "_throughput")
+    __slots__ = ("_began", "_counter", "_preparing", "_samples", "_throughput")
 
     def __init__(self, throughput: Throughput, samples: int | None) -> None:
         self._throughput = throughput
         self._samples = samples
         self._counter: Counter | None = None
-        self._began = 0
+        self._began = self._preparing = 0
 
     def __enter__(self) -> Self:
         throughput = self._throughput
         if throughput.before is not None:
             throughput.began_in = throughput.before()
+        clock = throughput._tree.clock
+        begins = clock()
         self._counter = throughput.counter()
-        self._began = throughput._tree.clock()
+        self._began = clock()
+        if self._counter is not None:  # it may have to load torch's compiler first, which is not the loop's doing
+            self._preparing = self._began - begins
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        ended = self._throughput._tree.clock()
         count = self._counter.end() if self._counter is not None else None
         if error is None:
             if self._throughput.before is not None:
                 self._throughput.ended_in = self._throughput.before()
-            self._throughput.add(self._began, self._samples, count)
+            self._throughput.add(self._began, ended, self._samples, count, self._preparing)
 
 
 class _End:

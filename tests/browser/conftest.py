@@ -29,6 +29,15 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# fmt: off
+UNUSED = [
+    "celltags", "console", "csvviewer", "debugger", "extensionmanager", "fileeditor", "help", "hub",
+    "imageviewer", "inspector", "json", "launcher", "logconsole", "lsp", "markdownviewer", "mathjax", "mermaid",
+    "metadataform", "pdf", "pluginmanager", "running", "settingeditor", "terminal", "toc", "tooltip", "vega5",
+    "workspaces",
+]
+# fmt: on
+"""What JupyterLab would start beside notebooks: a quarter of the seconds a page takes to load."""
 
 
 def until(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -47,6 +56,9 @@ def lab(place: Path) -> Iterator[str]:
     settings = place / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    off = {f"@jupyterlab/{name}-extension": True for name in UNUSED}
+    (place / "config" / "labconfig").mkdir()
+    (place / "config" / "labconfig" / "page_config.json").write_text(json.dumps({"disabledExtensions": off}))
     places = {"HOME": place, "JUPYTER_CONFIG_DIR": place / "config", "JUPYTER_DATA_DIR": place / "data"}
     runtime = place / "runtime"
     environment = {**os.environ, **{name: str(at) for name, at in places.items()}, "JUPYTER_RUNTIME_DIR": str(runtime)}
@@ -56,15 +68,30 @@ def lab(place: Path) -> Iterator[str]:
         f"--IdentityProvider.token={token}",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
+        "--LabApp.expose_app_in_browser=True",  # so that a test can ask for another notebook as a click does
     ]
     with (place / "server.log").open("wb") as log:
         server = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log)
     try:
         info = until(lambda: _info(runtime, server, place), "the server")
         yield f"{info['url']}lab/tree/{{}}?token={token}&reset"
+        for kernel in json.loads(ask(info["url"], token, "GET", "api/kernels")):
+            ask(info["url"], token, "DELETE", f"api/kernels/{kernel['id']}")
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def ask(base: str, token: str, method: str, path: str, said: Any = None) -> bytes:
+    """What the server answers."""
+    data = None if said is None else json.dumps(said).encode()
+    request = urllib.request.Request(base + path, data, {"Authorization": f"token {token}"}, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return bytes(answer.read())
 
 
 def _info(runtime: Path, server: subprocess.Popen[bytes], place: Path) -> dict[str, Any] | None:
@@ -92,15 +119,44 @@ class Page:
         self.page = page
         self.address = address
         self.place = place
+        self.kernel: str | None = None
 
     def open(self, *sources: str, name: str = "live.ipynb") -> None:
-        """Open a notebook with these cells, and a kernel of its own."""
+        """Open a notebook with these cells in the JupyterLab that is open, at the kernel that is there.
+
+        Kernels and pages take seconds to start. One that begins does so while the page loads.
+        """
         write_notebook(self.place / name, *sources)
-        self.load(name)
+        which = {"name": "python3"} if self.kernel is None else {"id": self.kernel}
+        session = {"name": name, "path": name, "type": "notebook", "kernel": which}
+        self.kernel = json.loads(self.ask("POST", "api/sessions", session))["kernel"]["id"]
+        if self.page.url == "about:blank":
+            self.load(name)
+        else:
+            self.show(name)
 
     def load(self, name: str = "live.ipynb") -> None:
-        """Open a notebook as it is on the disk."""
+        """Load the page again, with a notebook as it is on the disk."""
         self.page.goto(self.address.format(name))
+        self._wait()
+
+    def show(self, name: str = "live.ipynb") -> None:
+        """Close what is open, and open a notebook as it is on the disk."""
+        self.close()
+        self.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)", name)
+        self._wait()
+
+    def close(self) -> None:
+        """Close what is open, whether saved or not."""
+        self.page.evaluate("""() => {
+            for (const widget of [...jupyterapp.shell.widgets("main")]) {
+                if (widget.context) widget.context.model.dirty = false;
+                widget.close();
+            }
+        }""")
+        self.page.locator(".jp-Notebook").wait_for(state="detached")
+
+    def _wait(self) -> None:
         self.cell(0).wait_for(timeout=60_000)
         self.page.locator(".jp-StatusBar-Widget >> text=| Idle").first.wait_for(timeout=60_000)
 
@@ -160,17 +216,16 @@ class Page:
         return bytes(self.cell(place).locator(".jp-OutputArea").screenshot())
 
     def end_kernels(self) -> None:
-        """End every kernel there is, as when a machine was switched off."""
-        self.page.goto("about:blank")
-        base, token = self.address.split("lab/tree/")[0], self.address.split("token=")[1].split("&")[0]
+        """Close what is open, and end every kernel there is, as when a machine was switched off."""
+        self.close()
+        for kernel in json.loads(self.ask("GET", "api/kernels")):
+            self.ask("DELETE", f"api/kernels/{kernel['id']}")
+        self.kernel = None
 
-        def ask(method: str, path: str) -> bytes:
-            request = urllib.request.Request(base + path, method=method, headers={"Authorization": f"token {token}"})
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return bytes(answer.read())
-
-        for session in json.loads(ask("GET", "api/sessions")):
-            ask("DELETE", f"api/sessions/{session['id']}")
+    def ask(self, method: str, path: str, said: Any = None) -> bytes:
+        """What the server answers."""
+        token = self.address.split("token=")[1].split("&")[0]
+        return ask(self.address.split("lab/tree/")[0], token, method, path, said)
 
 
 def _whole(path: Path) -> Any:
@@ -209,15 +264,27 @@ def server(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
         yield address, place
 
 
-@pytest.fixture
-def notebook(chromium: Any, server: tuple[str, Path]) -> Iterator[Page]:
-    """A page of the browser, in which notebooks open. Nothing in it may reach beyond this machine."""
+@pytest.fixture(scope="package")
+def lab_page(chromium: Any, server: tuple[str, Path]) -> Iterator[Page]:
+    """The page with JupyterLab, which takes seconds to load: one for all notebooks, as a person has."""
     context = chromium.new_context(viewport={"width": 1100, "height": 1000})
-    page = context.new_page()
-    beyond: list[str] = []
-    page.on("request", lambda request: beyond.append(request.url) if not is_here(request.url) else None)
-    yield Page(page, *server)
+    yield Page(context.new_page(), *server)
     context.close()
+
+
+@pytest.fixture
+def notebook(lab_page: Page) -> Iterator[Page]:
+    """The page of the browser in which notebooks open. Nothing in it may reach beyond this machine."""
+    beyond: list[str] = []
+
+    def note(request: Any) -> None:
+        if not is_here(request.url):
+            beyond.append(request.url)
+
+    lab_page.page.on("request", note)
+    yield lab_page
+    lab_page.close()
+    lab_page.page.remove_listener("request", note)
     assert beyond == []
 
 

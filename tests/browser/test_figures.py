@@ -11,10 +11,13 @@ from .conftest import until
 
 pytestmark = pytest.mark.timeout(300)
 
+DECLARED = """
+from somatize import Graph, node
+graph = Graph.somatize(node(abs).named("a") >> (node(round).named("<b>b</b>") | node(hex).named("c")) >> node(len))
+"""
 RECORDED = """
 from somatize import Graph, Recorder, Store, node
 from somatize.record import progress
-graph = Graph.somatize(node(abs).named("a") >> (node(round).named("<b>b</b>") | node(hex).named("c")) >> node(len))
 store = Store("store")
 with Recorder(store, run="long", summarising=["loss"]) as recorder:
     plain = Graph.somatize(node(abs))
@@ -25,7 +28,7 @@ with Recorder(store, run="long", summarising=["loss"]) as recorder:
 
 
 def test_a_zoomed_range_is_read_again_and_drawn_in_place(notebook: Any, tmp_path: Path) -> None:
-    notebook.open(RECORDED, "shown = progress(store, widget=True)\nshown", "len(shown.data[0].x)")
+    notebook.open(RECORDED, "shown = progress(store, widget=True)\nshown", "len(shown.data[0].x)", name="zoomed.ipynb")
     notebook.run(0)
     notebook.run(1)
     notebook.says(1, "condensed")
@@ -47,7 +50,7 @@ def test_a_zoomed_range_is_read_again_and_drawn_in_place(notebook: Any, tmp_path
 
 
 def test_a_bare_graph_is_drawn(notebook: Any, tmp_path: Path) -> None:
-    notebook.open(RECORDED, "graph")
+    notebook.open(DECLARED, "graph", name="graph.ipynb")
     notebook.run(0)
     notebook.run(1)
     notebook.says(1, "<b>b</b>")

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from somatize import Graph, Live
 def step(value):
-    time.sleep(0.01)
+    time.sleep(0.03)
     return value
 graph = Graph.somatize(step)
 def run(live, count=10**9):
@@ -89,7 +89,7 @@ def test_the_curve_moves_while_the_cell_runs(notebook: Any, tmp_path: Path) -> N
 
     # Opened again, the kernel gone: its picture.
     notebook.end_kernels()
-    notebook.load()
+    notebook.show()
     image = notebook.cell(1).locator("img")
     image.wait_for(timeout=60_000)
     assert image.evaluate("image => image.complete && image.naturalWidth") > 400
@@ -98,16 +98,16 @@ def test_the_curve_moves_while_the_cell_runs(notebook: Any, tmp_path: Path) -> N
 
 
 def test_closed_in_mid_run_it_stands_still_and_the_cell_goes_on(notebook: Any) -> None:
-    notebook.open(SETUP, "display(live)\nrun(live, 100)\nlive.close()\nrun(live)", "len(live)", name="closed.ipynb")
+    notebook.open(SETUP, "display(live)\nrun(live, 20)\nlive.close()\nrun(live)", "len(live)", name="closed.ipynb")
     notebook.run(0)
     notebook.start(1)
-    notebook.says(1, "100 forwards")
+    notebook.says(1, "20 forwards")
     still = notebook.paths(1)
     assert not notebook.ended(1)
     enough(notebook, 1)
     assert notebook.paths(1) == still
     notebook.run(2)
-    assert int(notebook.text(2).split()[-1]) > 100
+    assert int(notebook.text(2).split()[-1]) > 20
 
 
 @pytest.mark.slow
@@ -131,10 +131,10 @@ def test_nothing_flickers_when_a_cell_ends(notebook: Any) -> None:
 
 
 def test_a_new_page_of_the_same_notebook_shows_the_same(notebook: Any) -> None:
-    notebook.open(SETUP, "run(live, 30)\nlive", "live", name="twice.ipynb")
+    notebook.open(SETUP, "run(live, 12)\nlive", "live", name="twice.ipynb")
     notebook.run(0)
     notebook.run(1)
     notebook.run(2)
-    notebook.says(1, "30 forwards")
-    notebook.says(2, "30 forwards")
+    notebook.says(1, "12 forwards")
+    notebook.says(2, "12 forwards")
     assert notebook.paths(1) == notebook.paths(2)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from somatize import Graph
 from somatize.errors import BadOption
 from somatize.status import Status, TaskEvent, ThroughputStats
+from somatize.status.flops import Counter
 from somatize.status.sizes import samples_in
 
 A = torch.ones(8, 8)
@@ -417,6 +418,29 @@ def test_a_compiled_model_still_compiles_afterwards() -> None:
     assert len(graphs) == 1
     assert throughput.stats().flops_exact is True
     status.close()
+
+
+def test_what_counting_takes_to_prepare_is_not_the_loop_s(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, end = Counter.begin, Counter.end
+
+    def slow_to_begin(self: Counter) -> bool:
+        clock.pass_(50)
+        return begin(self)
+
+    def slow_to_end(self: Counter) -> Any:
+        clock.pass_(30)
+        return end(self)
+
+    monkeypatch.setattr(Counter, "begin", slow_to_begin)
+    monkeypatch.setattr(Counter, "end", slow_to_end)
+    with Status(clock=clock) as status:
+        stream = status.throughput("t")
+        for _ in stream.iterate([A, A]):
+            with stream.step(A):
+                torch.mm(A, A)
+                clock.pass_(0.5)
+        stats = stream.stats()
+    assert (stats.batches_per_s, stats.waiting, stats.flops_per_s) == (2, 0, 2 * MATMUL)
 
 
 def test_flops_can_be_left_out() -> None:
