@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from somatize.record.followed import DIED, ENDED, RECORDED, Followed
-from somatize.record.standing import Log, Standing
+from somatize.record.standing import Count, Log, Standing
 from somatize.status.units import count, duration, rate
 
 from .plot import short
@@ -54,12 +54,12 @@ class Sentences:
         followed, standing = self._followed, self._followed.standing
         if standing is None:
             return followed.waits_for
-        counts = standing.count
-        words = f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}"
+        forwards, *otherwise = _counted(standing.count)
         if followed.state == DIED:
-            return f"{standing.run}: {died(followed, self._clock())}; {words} are there"
+            words = ", ".join([f"{forwards} on record", *otherwise])
+            return f"{standing.run}: {died(followed, self._clock())}; {words}"
         if followed.state == ENDED:
-            return f"{standing.run}: ended after {words}"
+            return f"{standing.run}: ended after {', '.join([forwards, *otherwise])}"
         return f"{standing.run}: {_how(followed, standing, self._clock())}"
 
     def _begins(self, standing: Standing) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Sentences:
         yield self._timed(f"following run {standing.run}{which}")
         self._standing, self._state = standing, RECORDED
         self._logs, self._next = max(0, standing.said - _MOST), 0.0
-        self._broken = max((one.forward for one in list(standing.broken)[:-1]), default=-1)
+        self._broken = -1
 
     def _happened(self, standing: Standing) -> Iterator[str]:
         """Log records and forwards that broke."""
@@ -107,12 +107,16 @@ class Sentences:
         return f"{at(now, now)} {words}"
 
 
+def _counted(counts: Count) -> list[str]:
+    """How many forwards there are, and how many of them ended otherwise than well."""
+    named = ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost"))
+    words = f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}"
+    return [words, *(f"{number:,} {word}" for number, word in named if number)]
+
+
 def _how(followed: Followed, standing: Standing, now: float) -> str:
     """How a run stands, in one line."""
-    counts = standing.count
-    words = [f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}"]
-    named = ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost"))
-    words += [f"{number:,} {word}" for number, word in named if number]
+    words = _counted(standing.count)
     speed = pace(followed, standing, now)
     words += [rate(speed)] if speed is not None else []
     words += [f"{curve.name} {_short(curve.last[1])}" for curve in standing.curves[1:] if curve.last is not None]

@@ -233,7 +233,7 @@ def test_a_pipe_gets_lines_and_ends_with_the_run(writer: Callable[[str], Writer]
     assert "forward 7 broke: ValueError: batch 7 [red]holds[/red]\\x1b[2J nothing" in words
     assert any(line.startswith("tuesday: 10 forwards, 1 broke, ") and "loss 0.7748" in line for line in words)
     assert words[-1].startswith(f"tuesday: its writer, process {one.process.pid} on ")
-    assert words[-1].endswith("; 10 forwards are there")
+    assert words[-1].endswith("; 10 forwards on record, 1 broke")
 
 
 def test_a_run_that_ended_is_told_at_once(recorded: Path) -> None:
@@ -245,12 +245,12 @@ def test_a_run_that_ended_is_told_at_once(recorded: Path) -> None:
         "forward 3 broke: ValueError: the [red]rate[/red] ⏎ is too large",
     ]
     assert lines[-2] == "steady: 6 forwards, 1 broke, loss 0.1667"
-    assert lines[-1] == "steady: ended after 6 forwards"
+    assert lines[-1] == "steady: ended after 6 forwards, 1 broke"
 
 
 def test_what_can_be_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    assert "it is a file" in call("watch", tmp_path / "notes.txt", code=3).stderr
+    assert "notes.txt is a file; " in call("watch", tmp_path / "notes.txt", code=3).stderr
     assert "no file FORMAT" in call("watch", tmp_path, code=3).stderr
     assert "0.05" in call("watch", tmp_path, "--every", "0", code=2).stderr
 
