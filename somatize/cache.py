@@ -63,6 +63,7 @@ class Cache:
         self._naming: Naming = program.namer.opened()
         self._refresh = frozenset(refresh)
         self._run = run
+        self._held: set[int] = set()
         self.names = self._name_all(input_)
         wanted = self._wanted()
         self._at_hand = storage.there(opened, wanted.values())
@@ -80,7 +81,11 @@ class Cache:
         """What the result of one item of a mapped node is called. Raises `Unnameable`."""
         step = self.plan.steps[number]
         thing = self._implementations[step.node].thing
-        return self._naming.name_of(thing, step.marks, given(item, _item_kind(step.marks)))
+        try:
+            ignoring = step.marks.cached.ignoring if step.marks.cached is not None else ()
+            return self._naming.name_of(thing, step.marks, given(item, _item_kind(step.marks), ignoring, self._held))
+        except Exception as error:
+            raise Unnameable(_why(error)) from error
 
     def recall(self, digest: str) -> Found | None:
         """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
@@ -132,11 +137,16 @@ class Cache:
                         id: names[source] for id, source in zip(step.names, step.inputs, strict=True)
                     }
                 else:
-                    before = root = root or given(input_)
+                    before = root = root or given(input_, "input", self._ignoring(), self._held)
                 names[number] = self._whole(step, before)
-            except Unnameable as error:
-                self.unnamed[number] = f"{error}, at node {step.node!r}"
+            except Exception as error:
+                self.unnamed[number] = f"{_why(error)}, at node {step.node!r}"
         return names
+
+    def _ignoring(self) -> tuple[str, ...]:
+        """What does not count in the code that comes with the input: all that a node says it does not depend on."""
+        marks = [self.plan.steps[number].marks.cached for number in self._named]
+        return tuple(sorted({name for one in marks if one is not None for name in one.ignoring}))
 
     def _whole(self, step: Step, before: Name | dict[str, Name]) -> Name:
         name = self._naming.name_of(self._implementations[step.node].thing, step.marks, before)
@@ -168,6 +178,11 @@ def notice(sentence: str) -> None:
         warnings.warn(sentence, KeepWarning, stacklevel=6)
     except KeepWarning:
         print(f"KeepWarning: {sentence}", file=sys.stderr)  # noqa: T201
+
+
+def _why(error: Exception) -> str:
+    """Why something has no name: what stands in the way, or what code of the user's raised when it was asked."""
+    return str(error) if isinstance(error, Unnameable) else f"naming it raised {type(error).__name__}: {error}"
 
 
 def _item_kind(marks: Marks) -> str:

@@ -7,6 +7,7 @@ what is here first looks whether it was.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 from collections.abc import Iterator
@@ -151,7 +152,7 @@ def dump_tensor(tensor: Any) -> tuple[list[Any], memoryview | bytes]:
     _refuse_unplain(tensor)
     try:
         with torch.inference_mode(False), torch.no_grad():
-            flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
+            flat = _flat(tensor.detach())
         data = _memory(flat) if flat.numel() else b""
     except RuntimeError as wrong:
         raise NotKeepable(f"a torch tensor whose elements cannot be read here ({wrong})") from wrong
@@ -211,6 +212,24 @@ def versions(thing: object) -> Any:
     return [(id(tensor), tensor.data_ptr(), tensor._version) for tensor in held]
 
 
+def state_of(module: Any) -> dict[str, Any]:
+    """The state of a Module: its `state_dict()`, and the buffers which that leaves out as they are not to be saved."""
+    state = dict(module.state_dict())
+    left_out = {name: buffer for name, buffer in module.named_buffers() if name not in state}
+    return {**state, "buffers that are not saved": left_out} if left_out else state
+
+
+@functools.cache
+def own_attributes() -> frozenset[str]:
+    """The attributes that torch gives every Module, for its own use."""
+    return frozenset(vars(loaded().nn.Module()))
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether a thing is the Module that `torch.compile` makes around another."""
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
+
+
 def rows_of_bytes(tensor: Any) -> Iterator[memoryview]:
     """The bytes of a tensor's elements in order: its own memory where that lies so on the CPU, else a bit at a time.
 
@@ -229,8 +248,14 @@ def rows_of_bytes(tensor: Any) -> Iterator[memoryview]:
 
 
 def _bytes_of(tensor: Any) -> memoryview:
-    torch = loaded()
-    return _memory(tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8))
+    return _memory(_flat(tensor))
+
+
+def _flat(tensor: Any) -> Any:
+    """The bytes of a tensor's elements in a row, on the CPU: over its own memory where they lie so."""
+    flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    # One element is in a row whatever its stride, which torch keeps and then refuses to see as bytes.
+    return (flat if flat.numel() != 1 else flat.as_strided((1,), (1,))).view(loaded().uint8)
 
 
 def _parts(tensor: Any, most: int) -> Iterator[Any]:

@@ -25,8 +25,9 @@ from .constructed import shown
 from .content import content
 from .expansion import Expansion, class_words
 from .hashing import worded
-from .public import unkeyed_names
-from .things import Resolver, is_apart, is_importable, is_library, named_words
+from .outside import is_apart, is_library
+from .public import attributes_of, unkeyed_names
+from .things import Resolver, is_importable, named_words
 from .watches import MISSING, Watches, filling
 
 Said = list[str]
@@ -54,6 +55,7 @@ class Reach:
         self.watches = Watches()
         self._ignoring = frozenset(ignoring)
         self._homes: set[str] = set()
+        self._roots: set[int] = set()
         self._here: set[str] = set()
         self._units: dict[str, str] = {}
         self._globals: dict[str, Said] = {}
@@ -66,7 +68,10 @@ class Reach:
     def root(self, thing: Any, place: str = "the node") -> bytes:
         """The digest of a thing whose own code is followed, whatever module it is of, down to what it wraps."""
         for home in _wrapped(thing):
+            self._roots.add(id(home))
             self._homes.update(_modules(home))
+            if isinstance(home, type):  # what it inherits is its own code, wherever that lies
+                self._homes.update(base.__module__ for base in home.__mro__ if not is_library(base.__module__))
         return self.value(thing, place)
 
     def value(self, value: Any, place: str) -> bytes:
@@ -76,6 +81,10 @@ class Reach:
         found = content(value, place, self.resolver)
         self.watches.value(value)
         return found
+
+    def ahead(self) -> list[Any]:
+        """The functions and classes that were met and are still to be gone through."""
+        return [thing for _, thing in self._todo]
 
     def code(self) -> Code:
         """All that was reached, once it has been gone through."""
@@ -128,9 +137,20 @@ class Reach:
         words = [self._default(key, value) for value in function.__defaults__ or ()]
         named = [[name, self._default(key, value)] for name, value in sorted((function.__kwdefaults__ or {}).items())]
         wrapped = self.value(function.__dict__.get("__wrapped__"), f"what {key} wraps")
+        if function.__dict__ and id(function) not in self._roots:
+            self._held_by(key, function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             refers.append([name, self._cell(key, name, cell)])
         return worded("function", code.digest, words, named, wrapped, refers)
+
+    def _held_by(self, key: str, function: types.FunctionType) -> None:
+        """What was put on a function, as an attribute of it; of the node's own that is said elsewhere."""
+        held = attributes_of(function)
+        self.watches.attributes(function, held)
+        for name, value in sorted(held.items()):
+            if name not in self._ignoring and not is_apart(value):
+                digest = self.value(value, f"`{name}`, an attribute of {key},")
+                self._globals[f"{key}.{name}"] = [digest.hex(), shown(value)]
 
     def _default(self, key: str, value: Any) -> bytes:
         return self.value(value, f"a default of {key}")

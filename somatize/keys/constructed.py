@@ -23,7 +23,10 @@ _NOTED = "_somatize_arguments"
 
 
 class Argument:
-    """One argument as it was bound: its digest and how a sentence shows it; or what is held; or why it has no name."""
+    """One argument as it was bound: its digest and how a sentence shows it; or what is held; or why it has no name.
+
+    With a digest, what is held are the classes of the objects in it.
+    """
 
     __slots__ = ("digest", "live", "shown", "wrong")
 
@@ -113,7 +116,7 @@ def noted(value: Any, place: str) -> Argument:
         digest = content(value, place, probe)
     except Unnameable as refused:
         return Argument(None, wrong=str(refused))
-    return Argument(None, live=value) if probe.met else Argument(digest, shown(value))
+    return Argument(None, live=value) if probe.met else Argument(digest, shown(value), tuple(probe.classes) or None)
 
 
 def is_large(value: Any) -> bool:

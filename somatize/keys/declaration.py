@@ -14,6 +14,7 @@ from .constructed import Argument, arguments_of, is_node, noted, shown
 from .content import content
 from .hashing import SCALARS, worded
 from .public import attributes_of, unkeyed_names
+from .seen import first_seen
 from .things import hooks, structure
 from .watches import Watches
 
@@ -26,12 +27,15 @@ class Declared(NamedTuple):
     arguments: Mapping[str, Argument]
     attributes: Mapping[str, Any]
     holder: Any
+    partials: list[Any]
 
 
 def declared(thing: Any) -> Declared:
     """What a node's thing is declared as. Raises `Unnameable`."""
     given: dict[str, Argument] = {}
+    partials: list[Any] = []
     while isinstance(thing, functools.partial):
+        partials.append(thing)
         named: dict[str, Any] = {f"{number}": value for number, value in enumerate(thing.args)} | thing.keywords
         given = {name: noted(value, f"`{name}`") for name, value in named.items()} | given
         thing = thing.func
@@ -39,16 +43,23 @@ def declared(thing: Any) -> Declared:
     if isinstance(thing, types.MethodType):
         roots.append(thing.__func__)
         thing = thing.__self__
-    if isinstance(thing, _CODE) or not hasattr(thing, "__dict__") or hasattr(thing, "__wrapped__"):
+    if _is_code(thing):
         roots.append(thing)
         holder = thing if isinstance(thing, types.FunctionType) else None
-        return Declared(title(roots[0]), roots, given, _attributes_of_function(holder), holder)
+        return Declared(title(roots[0]), roots, given, _attributes_of_function(holder), holder, partials)
     cls = type(thing)
     if is_node(thing):
         left_out = unkeyed_names(cls)
         given = {name: one for name, one in arguments_of(thing).items() if name not in left_out} | given
+    else:
+        given = first_seen(thing) | given
     roots.append(cls)
-    return Declared(title(cls if len(roots) == 1 else roots[0]), roots, given, attributes_of(thing), thing)
+    return Declared(title(cls if len(roots) == 1 else roots[0]), roots, given, attributes_of(thing), thing, partials)
+
+
+def _is_code(thing: Any) -> bool:
+    held = hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")
+    return isinstance(thing, _CODE) or not held or hasattr(thing, "__wrapped__")
 
 
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType)
@@ -73,13 +84,16 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     plain = not tensors.is_module(found.holder)
     if (
         plain
+        and not found.partials
         and set(map(type, found.attributes.values())) <= SCALARS
-        and all(one.digest for one in found.arguments.values())
+        and all(one.digest and one.live is None for one in found.arguments.values())
     ):
         return _plainly(found)
     reach = Reach(ignoring)
     reach.resolver.state = with_state
     reach.watches.attributes(found.holder, dict(found.attributes))
+    for partial in found.partials:
+        reach.watches.made(_handed_over, partial)
     arguments = {name: _argument(reach, value) for name, value in found.arguments.items()}
     attributes = {name: _attribute(reach, name, value) for name, value in found.attributes.items()}
     whole = None
@@ -104,13 +118,18 @@ def _put(arguments: dict[str, Said], attributes: dict[str, Said], whole: bytes |
 
 
 def _argument(reach: Reach, value: Argument) -> Said:
-    if value.digest is not None:
+    if value.digest is not None and value.live is None:
         return [value.digest.hex(), value.shown]
     return [reach.value(value, "the argument").hex(), value.shown]
 
 
 def _attribute(reach: Reach, name: str, value: Any) -> Said:
     return [reach.value(value, f"the attribute `{name}`").hex(), shown(value)]
+
+
+def _handed_over(partial: Any) -> list[Any]:
+    """What a partial hands over, which may change in its place."""
+    return [partial.args, partial.keywords]
 
 
 def _made_of(module: Any) -> list[Any]:

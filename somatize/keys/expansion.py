@@ -40,7 +40,8 @@ class Expansion(NamedTuple):
 Resolve = Callable[[Any, bool], Expansion | None]
 """What takes apart functions, classes and whatever else only its caller knows what to make of; None for other things.
 
-It is asked twice: before all that is known of objects here, and last, with True, where nothing is.
+It is asked twice: before all that is known of objects here, and last, with True, where nothing is. One that has `code`
+is asked by that what the class of an object counts as: its methods may be called wherever the object goes.
 """
 
 
@@ -91,9 +92,13 @@ def _ordered(value: OrderedDict[Any, Any]) -> list[Any]:
 
 
 def _default(value: defaultdict[Any, Any]) -> list[Any]:
+    return [_default_of(value), dict(value)]
+
+
+def _default_of(value: defaultdict[Any, Any]) -> Any:
     factory: Any = value.default_factory
     of_python = isinstance(factory, type) and factory.__module__ == "builtins"
-    return [class_words(factory) if of_python else factory, dict(value)]
+    return class_words(factory) if of_python else factory
 
 
 def _counter(value: Counter[Any]) -> list[Any]:
@@ -132,13 +137,23 @@ def _other(value: Any, resolve: Resolve) -> Expansion | None:
     cls = type(value)
     if cls in by_type:
         entry = by_type[cls]
-        return Expansion(worded("codec", entry.kind), [_dump_registered(entry, value)])
+        return Expansion(worded("codec", entry.kind, *_code_of(cls, resolve)), [_dump_registered(entry, value)])
     found = resolve(value, False)
     if found is not None:
         return found
     if issubclass(cls, enum.Enum):
-        return Expansion(worded("enum", *class_words(cls), value._name_), [value._value_])
-    return _of_library(value, cls) or _of_fields(value, cls) or _of_subclass(value, cls) or resolve(value, True)
+        words = [*class_words(cls), value._name_, *_code_of(cls, resolve)]
+        return Expansion(worded("enum", *words), [value._value_])
+    if dataclasses.is_dataclass(cls):
+        return _of_fields(value, cls, resolve)
+    return _of_library(value, cls) or _of_subclass(value, cls, resolve) or resolve(value, True)
+
+
+def _code_of(cls: type, resolve: Resolve) -> list[bytes]:
+    """What is said of the code of a class, of which an object is at hand."""
+    asked = getattr(resolve, "code_of", None)
+    found = asked(cls) if asked is not None else None
+    return [] if found is None else [found]
 
 
 def _dump_registered(entry: Any, value: Any) -> Any:
@@ -182,24 +197,30 @@ def _of_torch(value: Any, cls: type) -> Expansion | None:
     return Expansion(worded("torch.Tensor", kind, memory_digest(tensors.rows_of_bytes(value))), [])
 
 
-def _of_fields(value: Any, cls: type) -> Expansion | None:
-    if not dataclasses.is_dataclass(cls):
-        return None
+def _of_fields(value: Any, cls: type, resolve: Resolve) -> Expansion:
     held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)}
-    return Expansion(worded("dataclass", *class_words(cls)), [held | _attributes(value)])
+    return Expansion(worded("dataclass", *class_words(cls), *_code_of(cls, resolve)), [held | _attributes(value)])
 
 
 _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, str, bytes, int, float)
 
 
-def _of_subclass(value: Any, cls: type) -> Expansion | None:
+def _of_subclass(value: Any, cls: type, resolve: Resolve) -> Expansion | None:
     """A subclass of a plain type: its class, what it holds as that type, and its attributes."""
     plain: Any
     for plain in _CONTAINERS:
         if issubclass(cls, plain):
             held = plain(plain.__iter__(value)) if plain in (list, tuple, set, frozenset) else _unwrapped(plain, value)
-            return Expansion(worded("subclass", *class_words(cls)), [held, _attributes(value)])
+            marker = worded("subclass", *class_words(cls), *_code_of(cls, resolve))
+            return Expansion(marker, [held, _attributes(value), *_beside(value)])
     return None
+
+
+def _beside(value: Any) -> list[Any]:
+    """What a subclass of a kind of dict says beside its keys and values."""
+    if isinstance(value, OrderedDict):
+        return [list(OrderedDict.keys(value))]
+    return [_default_of(value)] if isinstance(value, defaultdict) else []
 
 
 def _unwrapped(plain: Any, value: Any) -> Any:
@@ -209,7 +230,7 @@ def _unwrapped(plain: Any, value: Any) -> Any:
         return str.__str__(value)
     if plain is bytes:
         return bytes.__getitem__(value, slice(None))
-    return plain.__add__(value, plain(0))
+    return plain.__pos__(value)  # adding nothing to -0.0 would give 0.0
 
 
 def _attributes(value: Any) -> dict[str, Any]:

@@ -57,17 +57,37 @@ class Name:
         return f"Name({self.digest})"
 
 
-def given(value: Any, kind: str = "input") -> Name:
-    """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`."""
+def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held: set[int] | None = None) -> Name:
+    """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`.
+
+    `held` are the codes that were looked at already, by their ids, and need not be again.
+    """
     if type(value) in SCALARS:  # what a small graph is mostly given: there is no code in it
         digest = content(value, kind)
         return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
-    reach = Reach()
+    reach = Reach(ignoring)
     digest = content(value, kind, reach.resolver)
-    code = reach.code()
-    if code.units:
-        digest = worded("with code", digest, code.digest)
+    things = reach.ahead()
+    if things:
+        digest = worded("with code", digest, _code_given(reach, things, ignoring, set() if held is None else held))
     return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
+
+
+_GIVEN: dict[Any, tuple[list[Any], Code]] = {}
+_MOST_GIVEN = 256
+
+
+def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held: set[int]) -> bytes:
+    """The code of what came with an input, which is mostly that of the one before: the classes of its objects."""
+    key = (*map(id, things), ignoring)
+    known = _GIVEN.get(key)
+    if known is None or (id(known) not in held and not known[1].watches.hold()):
+        if len(_GIVEN) >= _MOST_GIVEN:
+            _GIVEN.clear()
+            held.clear()
+        known = _GIVEN[key] = things, reach.code()
+    held.add(id(known))
+    return known[1].digest
 
 
 class _Known(NamedTuple):

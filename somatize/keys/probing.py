@@ -1,4 +1,4 @@
-"""Whether a value holds what has to be looked at again whenever a name is asked for."""
+"""Whether a value holds what has to be looked at again whenever a name is asked for, and of which classes it holds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from somatize import tensors
 
 from .expansion import Expansion
 from .hashing import worded
+from .outside import is_library
 
 _MET = worded("met")
 _KINDS = (
@@ -27,6 +28,12 @@ class Probe:
 
     def __init__(self) -> None:
         self.met = False
+        self.classes: dict[type, None] = {}
+
+    def code_of(self, cls: type) -> bytes | None:
+        if not is_library(cls.__module__):
+            self.classes[cls] = None
+        return None
 
     def __call__(self, value: Any, last: bool) -> Expansion | None:
         node = hasattr(type(value), "__somatize_node__")

@@ -24,11 +24,18 @@ def attributes_of(thing: Any) -> dict[str, Any]:
     left_out = unkeyed_names(type(thing))
     if tensors.is_module(thing):
         left_out |= {"training"}
-    held = {name: value for name, value in vars(thing).items() if name[:1] != "_"} if hasattr(thing, "__dict__") else {}
+    if tensors.is_compiled(thing):
+        left_out |= {"dynamo_ctx"}
+    return {name: value for name, value in held_by(thing).items() if name[:1] != "_" and name not in left_out}
+
+
+def held_by(thing: Any) -> dict[str, Any]:
+    """All attributes of a thing by name, in its dict and its slots."""
+    held = dict(vars(thing)) if hasattr(thing, "__dict__") else {}
     for name in _slots(type(thing)):
-        if name[:1] != "_" and hasattr(thing, name):
+        if not name.startswith("__") and hasattr(thing, name):
             held[name] = getattr(thing, name)
-    return {name: value for name, value in held.items() if name not in left_out}
+    return held
 
 
 def _slots(cls: type) -> Iterable[str]:

@@ -9,8 +9,6 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from sysconfig import get_paths
 from typing import Any
 
 from somatize import tensors
@@ -19,7 +17,9 @@ from somatize.errors import Unnameable
 from .constructed import Argument, arguments_of, is_node
 from .expansion import Expansion, a, class_words
 from .hashing import SCALARS, worded
+from .outside import is_apart, is_library
 from .public import attributes_of
+from .seen import first_seen
 
 Named = Callable[[Any], Expansion]
 """What a function or a class is called."""
@@ -59,6 +59,10 @@ class Resolver:
             return _APART
         return _by_name(value, cls)
 
+    def code_of(self, cls: type) -> bytes | None:
+        """What the class of an object counts as; nothing is said of a library's."""
+        return None if is_library(cls.__module__) else self._named(cls).marker
+
     def _loosely(self, value: Any, cls: type) -> Expansion | None:
         # A descriptor of a library in a class is a way to an attribute, and no value; what holds nothing is a sentinel.
         hollow = hasattr(cls, "__get__") or (
@@ -88,18 +92,7 @@ _ARRAYS = {
 }
 
 
-def is_apart(value: Any) -> bool:
-    """Whether a value that code refers to says nothing of what the code does: a logger, a lock, a bare object()."""
-    cls = type(value)
-    logging = sys.modules.get("logging")
-    if logging is not None and isinstance(value, logging.Logger | logging.LoggerAdapter):
-        return True
-    return cls is object or (cls.__module__ in _LOCKING and cls.__name__.lstrip("_") in _LOCKS)
-
-
 _APART = Expansion(worded("apart"), [])
-_LOCKING = {"_thread", "threading", "multiprocessing.synchronize", "asyncio.locks"}
-_LOCKS = {"lock", "Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier"}
 
 
 def _by_name(value: Any, cls: type) -> Expansion | None:
@@ -129,22 +122,6 @@ def is_importable(value: Any) -> bool:
     return found is value
 
 
-@functools.lru_cache(maxsize=4096)
-def is_library(module: str) -> bool:
-    """Whether a module belongs to Python, to somatize, or was installed; one that is being written does not."""
-    top = module.partition(".")[0]
-    if top in sys.stdlib_module_names or top == "somatize":
-        return top != "__main__"
-    path = getattr(sys.modules.get(module), "__file__", None)
-    return path is not None and any(Path(path).is_relative_to(place) for place in _installed())
-
-
-@functools.cache
-def _installed() -> tuple[str, ...]:
-    paths = get_paths()
-    return tuple({paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]})
-
-
 def _builtin(value: Any) -> Expansion:
     bound = value.__self__
     if bound is None or isinstance(bound, types.ModuleType):
@@ -159,16 +136,22 @@ def _descriptor(value: Any) -> Expansion:
 def _module(module: Any, with_state: bool) -> Expansion:
     parts = structure(module)
     if with_state:
-        parts = [*parts, dict(module.state_dict()), [inner.training for inner in module.modules()]]
+        parts = [*parts, tensors.state_of(module), [inner.training for inner in module.modules()]]
     return Expansion(worded("torch module"), parts)
 
 
 def structure(module: Any) -> list[Any]:
     """Of a torch Module, what it is made of but for its state: of each module in it its class, attributes and hooks."""
     return [
-        [name, type(inner), arguments_of(inner) if is_node(inner) else None, attributes_of(inner), hooks(inner)]
+        [name, type(inner), _made_with(inner), attributes_of(inner), hooks(inner)]
         for name, inner in module.named_modules()
     ]
+
+
+def _made_with(module: Any) -> dict[str, Argument] | None:
+    if is_node(module):
+        return arguments_of(module)
+    return first_seen(module) or None
 
 
 def hooks(module: Any) -> list[Any]:
@@ -187,7 +170,8 @@ def _members(kind: str, *names: str) -> Callable[[Any], Expansion]:
 def _argument(value: Argument) -> Expansion:
     if value.wrong is not None:
         raise Unnameable(value.wrong)
-    return Expansion(worded("argument", value.digest), [] if value.digest is not None else [value.live])
+    # Of what was named at construction, the classes of the objects in it, which may have been edited since.
+    return Expansion(worded("argument", value.digest), list(value.live or ()) if value.digest else [value.live])
 
 
 _WAYS: Mapping[type, Callable[[Any], Expansion]] = {

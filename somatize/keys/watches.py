@@ -24,8 +24,9 @@ from somatize.codecs import arrays
 from .content import content
 from .expansion import Expansion
 from .hashing import SCALARS, worded
+from .outside import is_apart
 from .public import attributes_of
-from .things import Resolver, is_apart
+from .things import Resolver
 
 MISSING = object()
 """What stands for a name that nothing has."""
@@ -89,7 +90,7 @@ class Watches:
     def __init__(self) -> None:
         self._globals: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
-        self._functions: list[tuple[Any, Any, Any, Any, Any]] = []
+        self._functions: list[tuple[Any, Any, Any, Any, int, Any]] = []
         self._classes: list[tuple[type, tuple[Any, ...]]] = []
         self._values: list[tuple[Any, bytes]] = []
         self._made: list[tuple[Callable[[Any], Any], Any, bytes]] = []
@@ -102,8 +103,9 @@ class Watches:
         self._cells.append((cell, value))
 
     def function(self, function: Any) -> None:
-        wrapped = function.__dict__.get("__wrapped__")
-        self._functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__, wrapped))
+        held = function.__dict__
+        has = len(held), held.get("__wrapped__")
+        self._functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__, *has))
 
     def members(self, cls: type) -> None:
         self._classes.append((cls, tuple(cls.__dict__.values())))
@@ -155,11 +157,12 @@ def filling(cell: types.CellType) -> Any:
         return MISSING
 
 
-def _same_function(function: Any, code: Any, defaults: Any, kwdefaults: Any, wrapped: Any) -> bool:
+def _same_function(function: Any, code: Any, defaults: Any, kwdefaults: Any, size: int, wrapped: Any) -> bool:
     return (
         function.__code__ is code
         and function.__defaults__ is defaults
         and function.__kwdefaults__ is kwdefaults
+        and len(function.__dict__) == size
         and function.__dict__.get("__wrapped__") is wrapped
     )
 

@@ -1,0 +1,59 @@
+"""What an object that notes no arguments keeps to itself, as it was when it was first looked at.
+
+A leading underscore marks working state, which does not count. But of an object that is no `Node` nobody knows what it
+was made with, and what it keeps of that has such names too: so they stand, as they were at first, for the arguments.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from somatize import tensors
+
+from .constructed import Argument, noted
+from .outside import is_apart, is_library
+from .public import held_by, unkeyed_names
+
+_SEEN: dict[int, tuple[weakref.ref[Any], dict[str, Argument]]] = {}
+
+
+def first_seen(thing: Any) -> dict[str, Argument]:
+    """The attributes with a leading underscore, named as they were when this was first asked of the object.
+
+    What cannot be named has an `Argument` that says so. Of a Module, torch's own are left out; one of a class that
+    extends a library's may hold what only that library knows, and what cannot be named is left out there too.
+    """
+    known = _SEEN.get(id(thing))
+    if known is not None and known[0]() is thing:
+        return known[1]
+    found = _private(thing)
+    number = id(thing)
+    try:
+        _SEEN[number] = weakref.ref(thing, lambda _: _SEEN.pop(number, None)), found
+    except TypeError:  # with slots and no place for a reference: it is looked at each time
+        pass
+    return found
+
+
+def _private(thing: Any) -> dict[str, Argument]:
+    cls = type(thing)
+    left_out = unkeyed_names(cls)
+    module = tensors.is_module(thing)
+    if module:
+        if is_library(cls.__module__):
+            return {}
+        left_out |= tensors.own_attributes()
+    held = {
+        name: noted(value, f"`{name}`")
+        for name, value in held_by(thing).items()
+        if name[:1] == "_" and name not in left_out and not is_apart(value)
+    }
+    if module and any(map(_extends, cls.__mro__)):
+        return {name: one for name, one in held.items() if one.wrong is None}
+    return held
+
+
+def _extends(base: type) -> bool:
+    """Whether a class is of a library and knows more than every Module does."""
+    return is_library(base.__module__) and base.__qualname__ not in ("object", "Module")

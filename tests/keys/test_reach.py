@@ -1,0 +1,289 @@
+"""What could change a result, wherever it is kept: on functions, in partials, under an underscore, in a class."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import enum
+import functools
+import pickle
+import threading
+import typing
+
+import pytest
+
+from somatize import Node, codec
+from somatize.codecs import registry
+from somatize.errors import Unnameable
+from somatize.keys import Namer, content, given
+
+torch = pytest.importorskip("torch")
+
+
+class Holder(Node):
+    def __init__(self, held):
+        self.held = held
+
+    def forward(self, x):
+        return self.held.work(x)
+
+
+class Plain:
+    """No Node: nobody notes what it is made with."""
+
+    def __init__(self, k):
+        self._k = k
+        self._lock = threading.Lock()
+        self._seen = 0
+
+    def forward(self, x):
+        self._seen += 1
+        return x * self._k
+
+
+class Slotted:
+    __slots__ = ("_k",)
+
+    def __init__(self, k):
+        self._k = k
+
+    def forward(self, x):
+        return x * self._k
+
+
+@dataclasses.dataclass
+class Data:
+    size: int = 2
+
+    def work(self, x):
+        return x * self.size
+
+
+class Kind(enum.Enum):
+    ONE = 1
+
+    def work(self, x):
+        return x
+
+
+class Two(typing.NamedTuple):
+    a: int
+    b: int
+
+
+class Pair(Two):
+    __slots__ = ()
+
+    def work(self, x):
+        return x
+
+
+class Word(str):
+    __slots__ = ()
+
+    def work(self, x):
+        return x
+
+
+class Written:
+    def work(self, x):
+        return x
+
+
+class Hidden(torch.nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self._k = k
+
+    def forward(self, x):
+        return x * self._k
+
+
+class Extended(torch.nn.LSTM):
+    """Of which torch keeps more than it does of every Module."""
+
+    def __init__(self, k):
+        super().__init__(1, 1)
+        self._k = k
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.register_buffer("table", torch.tensor([float(k)]), persistent=False)
+
+    def encode(self, x, scale=1):
+        return x * self.table * scale
+
+    forward = encode
+
+
+def test_what_is_put_on_a_helper_counts(lab, name_of):
+    module = lab.module("""
+        def helper(x):
+            return x * helper.k
+        helper.k = [2]
+        def node(x):
+            return helper(x)
+    """)
+    namer = Namer()
+    first = name_of(module.node, namer=namer).digest
+    module.helper.k = [3]
+    second = name_of(module.node, namer=namer).digest
+    module.helper.k.append(4)
+    third = name_of(module.node, namer=namer).digest
+    module.helper.other = 1
+    assert len({first, second, third, name_of(module.node, namer=namer).digest}) == 4
+    del module.helper.other
+    module.helper.k = [2]
+    assert name_of(module.node, namer=namer).digest == first
+
+
+def test_what_a_partial_hands_over_counts_as_it_is(lab, name_of):
+    module = lab.module("def node(words, x, k=1):\n    return x")
+    words, namer = ["a"], Namer()
+    partial = functools.partial(module.node, words, k=1)
+    first = name_of(partial, namer=namer).digest
+    words.append("b")
+    second = name_of(partial, namer=namer).digest
+    partial.keywords["k"] = 2
+    assert len({first, second, name_of(partial, namer=namer).digest}) == 3
+    words.pop()
+    partial.keywords["k"] = 1
+    assert name_of(partial, namer=namer).digest == first
+
+
+@pytest.mark.parametrize("make", [Plain, Slotted, Hidden, Extended, lambda k: Plain(k).forward])
+def test_an_object_that_notes_no_arguments_counts_with_what_it_keeps_to_itself(make, name_of):
+    torch.manual_seed(0)
+    first = name_of(make(1)).digest
+    torch.manual_seed(0)
+    again = make(1)
+    torch.manual_seed(0)
+    assert name_of(again).digest == first != name_of(make(2)).digest
+
+
+def test_what_it_keeps_to_itself_counts_as_it_was_at_first(name_of):
+    node, namer = Plain(1), Namer()
+    first = name_of(node, namer=namer).digest
+    node.forward(1)
+    node._lock = threading.RLock()
+    assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Plain(1)).digest
+
+
+def test_what_cannot_be_named_there_is_told(name_of):
+    with pytest.raises(Unnameable, match=r"`_k` is a generator"):
+        name_of(Plain(n for n in ()))
+    with pytest.raises(Unnameable, match=r"`_k` is a generator"):
+        name_of(Hidden(n for n in ()))
+
+
+@pytest.mark.parametrize("make", [Buffered, lambda k: functools.partial(Buffered(k).encode, scale=2)])
+def test_buffers_that_are_not_saved_count(make, name_of):
+    assert name_of(make(1)).digest == name_of(make(1)).digest != name_of(make(2)).digest
+
+
+def test_the_state_behind_a_partial_of_a_method_counts(name_of):
+    model, namer = torch.nn.Linear(1, 1), Namer()
+    partial = functools.partial(model.forward)
+    first = name_of(partial, namer=namer).digest
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert name_of(partial, namer=namer).digest != first
+
+
+@pytest.mark.slow  # torch imports its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_model_has_a_name(name_of):
+    model = torch.compile(torch.nn.Linear(1, 1), backend="eager")
+    first = name_of(model).digest
+    assert name_of(model).digest == first
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert name_of(model).digest != first
+
+
+@pytest.fixture
+def written():
+    codec("test.written", Written, dump=lambda _: None, load=lambda _: Written())
+    yield Written()
+    del registry.by_kind["test.written"], registry.by_type[Written]
+
+
+@pytest.mark.parametrize("held", [Data(), Kind.ONE, Pair(1, 2), Word("a"), None])
+@pytest.mark.parametrize(
+    "place", [Holder, lambda held: functools.partial(Holder.forward, held), "input", "within the input"]
+)
+def test_the_methods_of_an_object_that_is_handed_over_count(held, place, written, name_of, monkeypatch):
+    held = written if held is None else held
+    namer = Namer()
+    node = place(held) if callable(place) else None
+
+    def name():
+        if node is None:
+            return given(held if place == "input" else [held, {"a": held}]).digest
+        return name_of(node, namer=namer).digest
+
+    first = name()
+    assert name() == first
+    monkeypatch.setattr(type(held), "work", lambda _, x: x + 100)
+    second = name()
+    assert second != first
+    monkeypatch.undo()
+    assert name() == first
+    if node is not None and place is Holder and held is not written:
+        assert name_of(copy.deepcopy(node)).digest == name_of(pickle.loads(pickle.dumps(node))).digest == first
+
+
+def test_what_is_inherited_counts_whatever_module_it_is_of(lab, name_of, monkeypatch):
+    """A module that is being written, that is: of a library's classes only the name counts."""
+    base = lab.module("class Base:\n    def forward(self, x):\n        return x * 2\n", "lab_base")
+    child = lab.module(
+        """
+        from lab_base import Base
+        class Child(Base):
+            pass
+        class Calling(Base):
+            def forward(self, x):
+                return super().forward(x) + 1
+        """
+    )
+    namers = Namer(), Namer()
+    nodes = child.Child(), child.Calling()
+    first = [name_of(node, namer=namer).digest for node, namer in zip(nodes, namers, strict=True)]
+    monkeypatch.setattr(base.Base, "forward", lambda _, x: x * 3)
+    second = [name_of(node, namer=namer).digest for node, namer in zip(nodes, namers, strict=True)]
+    assert not set(first) & set(second)
+
+
+class Float(float):
+    pass
+
+
+class Ordered(collections.OrderedDict):
+    pass
+
+
+class Default(collections.defaultdict):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Float(0.0), Float(-0.0)),
+        (Ordered(a=1, b=2), Ordered(b=2, a=1)),
+        (Default(int), Default(list)),
+        (Word("a"), Word("b")),
+    ],
+)
+def test_subclasses_of_plain_types_are_told_apart_by_all_they_hold(one, other):
+    assert content(one) == content(copy.deepcopy(one)) != content(other) == content(copy.deepcopy(other))
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.ones(4, 3)[:1, 0], torch.tensor([1 + 2j]).conj().imag, torch.ones(2, 3).T[:1, :1]]
+)
+def test_a_tensor_of_one_element_has_a_name_whatever_its_stride(tensor):
+    assert content(tensor) == content(tensor.clone().contiguous()) != content(tensor + 1)
