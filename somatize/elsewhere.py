@@ -22,7 +22,7 @@ Said = list[Any]
 """One thing a host said on the way: its kind, and what belongs to it.
 
 ``["fact", fact]``, ``["enter", node]``, ``["progress", node, done, total]``, ``["log", node, attributes]``,
-``["task", node, what became of it]`` of a task that node code opened, and
+``["task", node, what became of it]`` of a task that node code opened or a stream it measures, and
 ``["warning", node, category, text, file, line]``.
 """
 

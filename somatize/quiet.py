@@ -61,6 +61,9 @@ class Quiet:
     def finish(self) -> None:
         """Nothing was open."""
 
+    def flush(self) -> None:
+        """Nothing is unsaid."""
+
     def fail(self, why: BaseException | str) -> None:
         """Nothing was open."""
 

@@ -51,7 +51,7 @@ class Sink(Protocol):
     - ``place``, where it is there and one node is called after another, is set to the forward instead: its ``node``
       says which one runs, to whoever asks.
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
-    - ``heard(host, node, said)`` is called with what became of a task that node code at a host opened.
+    - ``heard(host, node, said)`` is called with what became of a task that node code at a host opened, or of a stream.
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
     - ``sleeps(forward)`` says whether it need be told nothing of a forward that calls one node after another, because
       nobody looks at what it shows; when somebody does, it calls ``forward.rouse(itself)``.

@@ -134,7 +134,10 @@ class ForwardTasks:
             entered.made().update(done=done, total=total)
 
     def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
-        """What became of a task that node code opened at a host: it is in the task of its node, or in another of it."""
+        """What became of a task that node code opened at a host, in that of its node or in another; or of a stream."""
+        if said["event"] == "throughput":
+            self.status._metered(host, node, said)
+            return
         tree = self._tree
         there = self._there = self._there or {}
         if said["event"] == "started":

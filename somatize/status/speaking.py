@@ -24,7 +24,7 @@ from .tree import Ended
 
 if TYPE_CHECKING:
     from .events import LogEntry
-    from .throughput import Throughput
+    from .throughput import Distant, Throughput
 
 WRITTEN_AFTER = 250_000_000
 """Nanoseconds a task is open before it is also written down as such."""
@@ -147,10 +147,10 @@ class Speaking:
         """The sinks a fact would land in now: whether a step ran a forward is seen by their change."""
         return [watching.sink_here(watcher) for watcher in self._watchers]
 
-    def throughput(self, stream: Throughput) -> None:
-        """Say how a stream goes."""
+    def throughput(self, stream: Throughput | Distant, **where: str) -> None:
+        """Say how a stream goes, and for one elsewhere at which node and host."""
         stats = stream.stats()
-        fact = {"fact": "throughput", "stream": stream.stream, **vars(stats)}
+        fact = {"fact": "throughput", "stream": stream.stream, **vars(stats), **where}
         fact = {field: value for field, value in fact.items() if value is not None}
         marks = zip(stream.ended_in or (), stream.began_in or (), strict=False)
         fresh = any(after is not None and after is not before for after, before in marks)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, TypeVar
 
 from somatize import watching
 from somatize.errors import BadOption
@@ -17,7 +19,7 @@ from .logs import Listening, Logs
 from .options import Options
 from .speaking import Speaking
 from .tasks import Task, looked_at
-from .throughput import Throughput
+from .throughput import Distant, Throughput
 from .ticking import Ticker
 from .tracking import Track
 from .tree import Tree, carried
@@ -88,6 +90,8 @@ class Status:
         self._logs = Logs(options.log_history, self._tree.current, self._tree.listeners)
         self._logs.find = _finding(weakref.ref(self))
         self._throughputs: dict[str, Throughput] = {}
+        self._distant: dict[tuple[str, str], Distant] = {}
+        self._relaying: Metered | None = None
         self._speaking: Speaking | None = None
         self._listening: Listening | None = None
         self._ticker = Ticker(self._tick)
@@ -100,8 +104,6 @@ class Status:
             self._speak(watchers, options)
         self._tree.due = self._ticker.due
         self._listening = Listening(self._logs, options.loggers, options.warnings)
-        self._finalizer = weakref.finalize(self, _put_back, self._listening, self._tree, self._ticker)
-        self._finalizer.atexit = False
         _ALIVE.add(self)
 
     def _speak(self, watchers: list[Any], options: Options) -> None:
@@ -160,13 +162,24 @@ class Status:
                 made = Throughput(self._tree, stream, self._options.window, self._options.profile_flops)
                 if self._speaking is not None:
                     made.tell, made.before = self._speaking.throughput, self._speaking.marks
+                elif self._relaying is not None:
+                    made.tell, made.glance = partial(self._relaying, True), partial(self._relaying, False)
                 found = self._throughputs.setdefault(stream, made)
         return found
 
     @property
-    def throughputs(self) -> tuple[Throughput, ...]:
-        """Every stream there is."""
-        return tuple(self._throughputs.values())
+    def throughputs(self) -> tuple[Throughput | Distant, ...]:
+        """Every stream there is; one that node code at a host measures is called by its name and the host's."""
+        return (*self._throughputs.values(), *self._distant.values())
+
+    def _metered(self, host: str, node: str, said: Mapping[str, Any]) -> None:
+        """How a stream at a host goes; `whole` where a window of it is full."""
+        stream = self._distant.get((host, said["stream"]))
+        if stream is None:
+            stream = self._distant[host, said["stream"]] = Distant(f"{said['stream']} ({host})")
+        stream.heard(said["stats"])
+        if said["whole"] and self._speaking is not None:
+            self._speaking.throughput(stream, node=node, host=host)
 
     # -- who is told
 
@@ -222,10 +235,19 @@ class Status:
         finally:
             for throughput in self._throughputs.values():
                 throughput.finish()
-            if self._listening is not None:
-                self._finalizer()
-            self._listening = None
+            listening, self._listening = self._listening, None
+            if listening is not None:
+                try:
+                    self._tree.close()
+                finally:
+                    self._ticker.stop()
+                    listening.close()
             self._logs.say = None
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # No finaliser of `weakref`: the process would hold it, it the listeners, and they very often this Status.
+        if getattr(self, "_listening", None) is not None and not is_finalizing():
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -256,7 +278,6 @@ class Status:
         for throughput in self._throughputs.values():
             throughput.tell = throughput.before = None
         if self._listening is not None:
-            self._finalizer.detach()
             self._listening.close()
             self._listening = None
 
@@ -269,10 +290,15 @@ class Status:
         return f"<Status: {len(self._tree.roots)} tasks open{closed}>"
 
 
-def relayed(listener: Listener) -> Status:
-    """A Status whose tasks are shown and logged elsewhere: it takes no log records, and `listener` is sent events."""
+Metered: TypeAlias = "Callable[[bool, Throughput], None]"
+"""Told how a stream goes, and whether a window of it is full or this is a look in between."""
+
+
+def relayed(listener: Listener, metered: Metered) -> Status:
+    """A Status that is shown elsewhere: it takes no log records, and all else is said to `listener` and `metered`."""
     status = Status(loggers=())
     status._tree.writes = False
+    status._relaying = metered
     status.subscribe(listener)
     return status
 
@@ -297,14 +323,6 @@ def _copy(options: dict[str, Any]) -> Status:
     copy = Status.__new__(Status)
     copy._begin(Options(**options), alive=False)
     return copy
-
-
-def _put_back(listening: Listening, tree: Tree, ticker: Ticker) -> None:
-    try:
-        tree.close()
-    finally:
-        ticker.stop()
-        listening.close()
 
 
 def _in_child() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import index
 from types import TracebackType
@@ -16,6 +16,8 @@ from .sizes import samples_in
 from .tree import Tree
 
 T = TypeVar("T")
+
+_GLANCES = 250_000_000
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Throughput:
         self.stream = stream
         self.tell: Callable[[Throughput], object] | None = None
         """Told once a window, and at the end of a pass."""
+        self.glance: Callable[[Throughput], object] | None = None
+        """Told in between, four times a second at most: for those who see it from elsewhere."""
         self.before: Callable[[], Any] | None = None
         """Asked as a step begins and as it ends; what it says is in `began_in` and `ended_in` until the next."""
         self.began_in: Any = None
@@ -68,7 +72,7 @@ class Throughput:
         self._measured: tuple[Count, int | None] | None = None
         self._mark: int | None = None
         self._waited: int | None = None
-        self._unsaid = 0
+        self._unsaid = self._glanced = 0
 
     def iterate(self, loader: Iterable[T]) -> Iterator[T]:
         """The batches of `loader`; the wait for the first is a task, and time blocked on each is metered."""
@@ -86,7 +90,7 @@ class Throughput:
                 batch = next(batches, _END)
         finally:
             self._mark = self._waited = None
-            self._say()
+            self.flush()
 
     def step(self, batch: Any = None, *, samples: int | None = None) -> Step:
         """Count what runs in a ``with`` block as one batch, of `samples` samples or as many as `batch` seems to hold.
@@ -144,7 +148,10 @@ class Throughput:
             self._unsaid += 1
             full = self._unsaid >= (self._window.maxlen or 1)
         if full:
-            self._say()
+            self.flush()
+        elif self.glance is not None and now - self._glanced >= _GLANCES:
+            self._glanced = now
+            self.glance(self)
 
     def _scaled(self, samples: int | None) -> float | None:
         """The arithmetic of a batch of that size, going by the one that was counted."""
@@ -157,13 +164,33 @@ class Throughput:
 
     def finish(self) -> None:
         """Say what is not said yet; nobody will ask again."""
-        self._say()
+        self.flush()
         self.tell = self.before = None
 
-    def _say(self) -> None:
+    def flush(self) -> None:
+        """Say what is not said yet."""
         if self._unsaid and self.tell is not None:
             self._unsaid = 0
             self.tell(self)
+
+
+class Distant:
+    """A stream that node code at a host measures, as it was when that was said last."""
+
+    began_in: Any = None
+    ended_in: Any = None
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self._stats = ThroughputStats(0, 0, None, None, None, None, None)
+
+    def heard(self, stats: Mapping[str, Any]) -> None:
+        """How it goes now."""
+        self._stats = ThroughputStats(**stats)
+
+    def stats(self) -> ThroughputStats:
+        """How it went."""
+        return self._stats
 
 
 class Step:

@@ -26,6 +26,7 @@ from .painting import (
 
 if TYPE_CHECKING:
     from somatize.status import LogEntry, Status, Throughput
+    from somatize.status.throughput import Distant
 
 _BAR = 18
 _GAP = 2
@@ -172,7 +173,7 @@ def _count(task: Task) -> str:
     return f"{count(task.done)}/{count(task.total)}"
 
 
-def stream_words(stream: Throughput) -> str | None:
+def stream_words(stream: Throughput | Distant) -> str | None:
     """One line on how a stream goes, or None if nothing has gone yet."""
     stats = stream.stats()
     if not stats.batches:
@@ -190,7 +191,7 @@ def stream_words(stream: Throughput) -> str | None:
     return ", ".join(words)
 
 
-def _stream(stream: Throughput, options: ConsoleOptions) -> Text | None:
+def _stream(stream: Throughput | Distant, options: ConsoleOptions) -> Text | None:
     words = stream_words(stream)
     if words is None:
         return None

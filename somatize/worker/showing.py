@@ -1,4 +1,4 @@
-"""Tasks that node code opens here, shown where its forward runs."""
+"""Tasks that node code opens here, and streams it measures, shown where its forward runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from somatize.facts import encodable
 from somatize.status.events import Event, EventKind, TaskEvent
 from somatize.status.status import Status, relayed
+from somatize.status.throughput import Throughput
 
 if TYPE_CHECKING:
     from somatize.status.tasks import Task
@@ -28,14 +29,14 @@ class Showing:
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._known: dict[Task, str] = {}
-        self._status = relayed(self._heard)
+        self._status = relayed(self._heard, self._metered)
         self._sink: Any = None
 
     @property
     def status(self) -> Status:
         """What `ctx.status` gives; a new one where node code closed the one before."""
         if self._status.closed:
-            self._status, self._sink = relayed(self._heard), None
+            self._status, self._sink = relayed(self._heard, self._metered), None
         if self._sink is None:
             self._sink = self._status.opens(())
             self._sink.entering(self._relay.node)
@@ -53,6 +54,9 @@ class Showing:
 
     def over(self) -> None:
         """The slice has run."""
+        for stream in self._status.throughputs:
+            if isinstance(stream, Throughput):  # as all of them are here, where no other host is known
+                stream.flush()
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.closed()
@@ -82,6 +86,12 @@ class Showing:
             self._known.pop(task, None)
         if said["id"] is not None and self._relay.active:
             self._relay.add(["task", task.node or self._relay.node, said])
+
+    def _metered(self, whole: bool, stream: Throughput) -> None:
+        stats = {name: value if type(value) is bool else _number(value) for name, value in vars(stream.stats()).items()}
+        said = {"event": "throughput", "stream": encodable(stream.stream), "whole": whole, "stats": stats}
+        if self._relay.active:
+            self._relay.add(["task", self._relay.node, said])
 
     def _is_of_the_slice(self, task: Task) -> bool:
         sink = self._sink
