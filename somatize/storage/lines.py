@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from somatize.facts import Fact
@@ -17,7 +18,7 @@ from .notices import warn
 from .open_tasks import Told, after, stored
 from .packing import unpack
 from .schema import LOST, OPEN, OWN
-from .tails import STATE, TOOK_US, WHEN, Counted
+from .tails import Counted
 from .view import View
 
 
@@ -188,10 +189,12 @@ class RunLines:
 
     def counted(self) -> Counted:
         """The forwards that are not in a block, without a line of each where a glance at the journals is enough."""
-        glimpsed = [tail.records() for tail in self.view.tails_of(self.run)]
+        glimpsed = [tail.counted() for tail in self.view.tails_of(self.run)]
         if None in glimpsed or any(True for _ in self._under(b"o", 0, OWN)):
-            return Counted.of([(line.state, line.when, line.took_us) for line in self.lines.values()])
-        return Counted.of([(head[STATE], head[WHEN], head[TOOK_US]) for heads in glimpsed for head in heads or ()])
+            lines = list(self.lines.values())
+            return Counted.of(*([getattr(line, name) for line in lines] for name in ("state", "when", "took_us")))
+        columns = zip(*(some for some in glimpsed if some is not None), strict=True)
+        return Counted.of(*(list(chain.from_iterable(column)) for column in columns)) if glimpsed else Counted()
 
     # -- facts
 

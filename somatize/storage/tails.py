@@ -116,11 +116,10 @@ class Counted(NamedTuple):
     last: int = 0
 
     @classmethod
-    def of(cls, ended: Sequence[tuple[int, int, int]]) -> Counted:
-        """Of each forward its state, when it was written down, and how long it took if it is known."""
-        if not ended:
+    def of(cls, states: Sequence[int], whens: Sequence[int], took: Sequence[int]) -> Counted:
+        """Of forwards how each ended, when it was written down, and how long it took where that is known."""
+        if not states:
             return cls()
-        states, whens, took = zip(*ended, strict=True)
         return cls(
             len(states),
             states.count(BROKE),
@@ -180,14 +179,19 @@ class Tail:
     def highest(self) -> int:
         """The highest number of a forward in it; -1 if there is none."""
         numbers = self.gathered.rows if self.heads is None else {head[FORWARD] for head in self.heads.heads}
-        return max((number for number in numbers if number != OWN), default=-1)
+        return max([number for number in numbers if number != OWN], default=-1)
 
-    def records(self) -> list[Head] | None:
-        """The heads of the forwards in it, if it holds none that was or is written down in parts."""
-        heads = self.heads
-        if heads is None or not {head[KIND] for head in heads.heads} <= {RECORD, LATE, ABOUT}:
+    def counted(self) -> tuple[list[int], list[int], list[int]] | None:
+        """Of each forward in it how it ended, when it was written down and how long it took.
+
+        None if it has to be looked at closely for that: where one was or is written down in parts.
+        """
+        heads = None if self.heads is None else self.heads.heads
+        if heads is None or not {head[KIND] for head in heads} <= {RECORD, LATE, ABOUT}:
             return None
-        return [head for head in heads.heads if head[KIND] == RECORD]
+        whole = [head for head in heads if head[KIND] == RECORD]
+        states, whens, took = ([head[at] for head in whole] for at in (STATE, WHEN, TOOK_US))
+        return states, whens, took
 
 
 def tell_damage(path: Path, gathered: Gathered) -> None:
