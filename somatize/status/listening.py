@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,7 +29,7 @@ class Listeners:
     causes while it is told (a task, a log line) is told to nobody, as it would never end.
     """
 
-    __slots__ = ("_inside", "_lock", "everyone", "followers", "of_forwards")
+    __slots__ = ("__weakref__", "_inside", "_lock", "everyone", "followers", "of_forwards")
 
     def __init__(self) -> None:
         self.everyone: tuple[_Subscription, ...] = ()
@@ -59,7 +60,14 @@ class Listeners:
                 self.followers = (*self.followers, entry)
             if forwards:
                 self.of_forwards = (*self.of_forwards, entry)
-        return lambda: self._leave_out(entry)
+        listeners = weakref.ref(self)  # who holds this need not hold the others
+
+        def leave() -> None:
+            left = listeners()
+            if left is not None:
+                left._leave_out(entry)
+
+        return leave
 
     def tell(self, event: Event) -> None:
         """Send `event` to everyone."""

@@ -122,6 +122,33 @@ def test_a_cell_run_again_drops_the_one_before(state: Any) -> None:
     assert state() == before
 
 
+@pytest.mark.parametrize("shown", [False, True])
+def test_one_whose_listener_knows_it_is_dropped_too(shown: bool, state: Any) -> None:
+    class Dashboard:
+        def __init__(self) -> None:
+            self.status = Status(watching=told.append)
+            self.unsubscribe = self.status.subscribe(self.follow)
+            if shown:
+                self.status.display(file=io.StringIO(), live=True)
+
+        def follow(self, event: Any) -> None:
+            heard.append(type(event).__name__)
+
+    before, told, heard = state(), [], []
+    dashboard = Dashboard()
+    for _ in dashboard.status.track([1, 2], "loop"):
+        pass
+    with dashboard.status.throughput("t").step([1]):
+        pass
+    reference = weakref.ref(dashboard.status)
+    del dashboard
+    gc.collect()
+    assert reference() is None
+    assert state() == before
+    assert [fact["fact"] for fact in told] == ["task", "throughput"]
+    assert heard
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("loggers", [("somatize",), ("",), ("", "somatize", "somatize.test")])
 def test_any_order_of_closing(order: tuple[int, ...], loggers: tuple[str, ...], state: Any) -> None:
