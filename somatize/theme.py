@@ -87,6 +87,13 @@ def layout(theme: Theme, **more: Any) -> dict[str, Any]:
         "font": {"family": FAMILY, "size": TEXT, "color": theme.ink},
         "paper_bgcolor": theme.background,
         "plot_bgcolor": "rgba(0,0,0,0)",
+        # Plotly makes a grey bar of a transparent page, and offers to send the figure to a server.
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": theme.faint,
+            "activecolor": theme.ink,
+            "remove": ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
+        },
         "hoverlabel": {
             "bgcolor": theme.hover,
             "bordercolor": theme.faint,

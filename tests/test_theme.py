@@ -186,3 +186,10 @@ def test_an_axis_of_durations_has_the_unit_that_fits(longest, unit):
 @given(st.lists(st.floats(0, 1e10) | st.none()))
 def test_durations_are_said_alike_one_by_one_and_together(several):
     assert theme.each_took(several) == [None if us is None else theme.took(us) for us in several]
+
+
+@pytest.mark.parametrize("name", [None, "light", "dark"])
+def test_no_figure_offers_to_be_sent_away_or_hides_its_title(name):
+    bar = theme.layout(theme.theme_of(name))["modebar"]
+    assert "sendChartToCloud" in bar["remove"]
+    assert bar["bgcolor"] == "rgba(0,0,0,0)"

@@ -65,7 +65,8 @@ def when(seconds: float | None) -> str:
 def cards(run: Mapping[str, Any], columns: Columns, about: Mapping[str, Any]) -> str:
     """The headline numbers."""
     span = (run["last"] or 0.0) - (run["first"] or 0.0)
-    speed = f"{(run['forwards'] - 1) / span:,.3g} a second" if span > 0 and run["forwards"] > 1 else ""
+    rate = (run["forwards"] - 1) / span if span > 0 and run["forwards"] > 1 else 0.0
+    speed = (f"{rate:,.0f} a second" if rate >= 100 else f"{rate:.3g} a second") if rate else ""
     shown = [("forwards", f"{run['forwards']:,}", speed, "")]
     endings = [ending for ending in ("broke", "interrupted", "lost") if run[ending] or ending == "broke"]
     shown += [(ending, f"{run[ending]:,}", "", "bad" if run[ending] else "good") for ending in endings]

@@ -33,7 +33,7 @@ FLAGS = [
 UNUSED = [
     "celltags", "console", "csvviewer", "debugger", "extensionmanager", "fileeditor", "help", "hub",
     "imageviewer", "inspector", "json", "launcher", "logconsole", "lsp", "markdownviewer", "mathjax", "mermaid",
-    "metadataform", "pdf", "pluginmanager", "running", "settingeditor", "terminal", "toc", "tooltip", "vega5",
+    "pdf", "pluginmanager", "running", "settingeditor", "terminal", "toc", "tooltip", "vega5",
     "workspaces",
 ]
 # fmt: on
@@ -121,19 +121,22 @@ class Page:
         self.place = place
         self.kernel: str | None = None
 
-    def open(self, *sources: str, name: str = "live.ipynb") -> None:
+    def open(self, *sources: str, name: str = "live.ipynb", fresh: bool = False) -> None:
         """Open a notebook with these cells in the JupyterLab that is open, at the kernel that is there.
 
-        Kernels and pages take seconds to start. One that begins does so while the page loads.
+        Pages and kernels take seconds to start. A `fresh` one is for plotly's own widget: the first that a kernel
+        makes which was there before its notebook is drawn empty.
         """
         write_notebook(self.place / name, *sources)
-        which = {"name": "python3"} if self.kernel is None else {"id": self.kernel}
-        session = {"name": name, "path": name, "type": "notebook", "kernel": which}
-        self.kernel = json.loads(self.ask("POST", "api/sessions", session))["kernel"]["id"]
+        if self.kernel is not None and not fresh:
+            session = {"name": name, "path": name, "type": "notebook", "kernel": {"id": self.kernel}}
+            self.ask("POST", "api/sessions", session)
         if self.page.url == "about:blank":
             self.load(name)
         else:
             self.show(name)
+        sessions = json.loads(self.ask("GET", "api/sessions"))
+        self.kernel = next(one["kernel"]["id"] for one in sessions if one["path"] == name)
 
     def load(self, name: str = "live.ipynb") -> None:
         """Load the page again, with a notebook as it is on the disk."""

@@ -28,7 +28,8 @@ with Recorder(store, run="long", summarising=["loss"]) as recorder:
 
 
 def test_a_zoomed_range_is_read_again_and_drawn_in_place(notebook: Any, tmp_path: Path) -> None:
-    notebook.open(RECORDED, "shown = progress(store, widget=True)\nshown", "len(shown.data[0].x)", name="zoomed.ipynb")
+    cells = RECORDED, "shown = progress(store, widget=True)\nshown", "len(shown.data[0].x)"
+    notebook.open(*cells, name="zoomed.ipynb", fresh=True)
     notebook.run(0)
     notebook.run(1)
     notebook.says(1, "condensed")

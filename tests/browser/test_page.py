@@ -50,6 +50,10 @@ def test_it_is_drawn_without_a_network_at_any_width_light_and_dark(chromium: Any
     assert tab.inner_text("h1") == "<b>tuesday</b>"
     assert "load <i>x</i>" in tab.inner_text("#graph")
 
+    # What stands above a figure offers no server to send it to.
+    buttons = tab.evaluate("[...document.querySelectorAll('#progress .modebar-btn')].map(one => one.dataset.title)")
+    assert buttons == ["Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"]
+
     # It fits at every width: nothing of it is beside the page.
     for width in (400, 900, 1600):
         tab.set_viewport_size({"width": width, "height": 900})
