@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph
+from somatize import Graph, node
 from somatize.errors import SomatizeError, WatcherWarning
 from tests.small_graphs import Facts
 from tests.watchers import ALL, OK, Sinks, fails, progressing, short, two
@@ -96,3 +96,41 @@ def test_an_opener_that_gives_no_sink_is_warned_about(given: Any) -> None:
     with pytest.warns(WatcherWarning, match="has no attribute 'tell'"):
         assert two().forward(1, watching=[Opens(), seen.append]) == 1
     assert short(seen) == OK
+
+
+class Asking:
+    """A sink that asks which node runs, and the nodes it would have been told of."""
+
+    def __init__(self) -> None:
+        self.place: Any = None
+        self.entered: list[str] = []
+        self.asked: list[str | None] = []
+
+    def opens(self, graph: Graph) -> Asking:
+        return self
+
+    def entering(self, node: str, host: str | None = None) -> None:
+        self.entered.append(node)
+
+    def tell(self, fact: Any) -> None:
+        self.asked.append(self.place and self.place.node)
+
+    def closed(self) -> None:
+        self.asked.append(self.place and self.place.node)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_sink_with_a_place_asks_which_node_runs_and_is_told_of_none_that_begins(alone: bool) -> None:
+    asking, sinks = Asking(), Sinks()
+    inside = []
+    both = Graph.somatize(node(lambda x: inside.append(asking.place.node) or x).named("a") >> node(repr).named("b"))
+    both.forward(1, watching=asking if alone else [asking, sinks])
+    assert (inside, asking.entered) == (["a"], [])
+    assert asking.asked == [None] * 4  # each `ran`, `finished`, and closed: between nodes
+    assert alone or [call for call in sinks.calls if call.startswith("entering")] == ["entering a", "entering b"]
+
+
+def test_where_nodes_run_side_by_side_it_is_told_of_each_that_begins() -> None:
+    asking = Asking()
+    Graph.somatize(node(abs).named("a") | node(repr).named("b")).forward(1, watching=asking, threads=2)
+    assert (sorted(asking.entered), asking.place) == (["a", "b"], None)
