@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import somatize
@@ -28,14 +29,15 @@ DOORS = {
 }
 
 
-def imported(path: Path) -> set[str]:
-    found = set()
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found.add(node.module.split(".")[0])
-    return found
+    return frozenset(found)
 
 
 def test_each_outside_library_has_one_door():
