@@ -59,7 +59,13 @@ def large(store: Store, folder: Path) -> None:
 def memory(store: Store) -> None:
     size = 50_000_000
     array = np.zeros(size // 8)
-    for what, call in (("keeping", lambda: store.keep("m", array)), ("recalling", lambda: store.recall("m"))):
+    graph = Graph.somatize(Pass().named("a").frozen().cached())
+    for what, call in (
+        ("keeping", lambda: store.keep("m", array)),
+        ("recalling", lambda: store.recall("m")),
+        ("keeping, in a forward", lambda: graph.forward(array, store=store)),
+        ("recalling, in a forward", lambda: graph.forward(array, store=store)),
+    ):
         tracemalloc.start()
         call()
         peak = tracemalloc.get_traced_memory()[1]

@@ -106,15 +106,15 @@ class Cache:
             return None
         began = clock()
         try:
-            data = codecs.dumps(value)
-            self.store.keep_bytes(name.digest, data, {**self._meta(step, name), **(also or {})})
+            meta = {**self._meta(step, name), **(also or {})}
+            made, size = codecs.handed_on(value, lambda data: self.store.keep_bytes(name.digest, data, meta))
         except NotKeepable as error:
             notice(f"the result of node {step.node!r} is not kept: {error}; a `codec` for its type would let it be")
             return None
         except (SomatizeError, OSError) as error:
             notice(f"the result of node {step.node!r} could not be kept, and is handed on as it is: {error}")
             return None
-        return Found(codecs.loads(data), len(data), clock() - began)
+        return Found(made, size, clock() - began)
 
     def _meta(self, step: Step, name: Name) -> dict[str, Any]:
         meta = {"node": step.node, "parts": name.parts, "host": platform.node(), "versions": _versions()}

@@ -117,7 +117,7 @@ class Store:
         self.keep_bytes(name, data, meta or {})
         return len(data)
 
-    def keep_bytes(self, name: str, data: bytes, meta: Mapping[str, Any]) -> None:
+    def keep_bytes(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
         """`keep`, for bytes that a codec wrote."""
         kept.keep(self.opened, values.check_name(name), data, meta)
         if self._limit is not None:

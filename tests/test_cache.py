@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -175,6 +176,34 @@ def test_a_result_nothing_can_write_down_is_handed_on_with_one_notice(store):
     with pytest.warns(KeepWarning, match=r"'odd' is not kept: .*Opaque.*`codec`") as said:
         assert type(graph.forward(1, store=store)) is Opaque
     assert len(said) == 1
+
+
+def test_what_raises_as_it_is_named_does_not_stop_the_work(store):
+    class Untold(Count):
+        def state_dict(self):
+            raise KeyError(0)
+
+    graph = Graph.somatize(Untold().named("untold").frozen() >> Count(1).named("after").frozen().cached())
+    with pytest.warns(KeepWarning, match=r"'after' is not kept, .* raised KeyError: 0, at node 'untold'"):
+        assert graph.forward(1, store=store) == 2
+    items = Graph.somatize(Untold().named("untold").frozen().mapped().cached())
+    with pytest.warns(KeepWarning, match=r"'untold' is not kept, .* raised KeyError: 0"):
+        assert items.forward([1, 2], store=store) == [1, 2]
+
+
+@pytest.mark.parametrize("make", [lambda _: np.ones(2_500_000), lambda _: torch.ones(2_500_000, dtype=torch.float64)])
+def test_keeping_what_a_node_gave_takes_its_size_once_more(store, make):
+    graph = Graph.somatize(node(make).named("large").frozen().cached())
+    tracemalloc.start()
+    try:
+        first = graph.forward(1, store=store)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.2 * 20_000_000
+    first[:] = 7  # the memory it lies in is its own
+    assert float(graph.forward(1, store=store).sum()) == 2_500_000.0
+    assert kinds(graph, 1, store=store)[1] == ["recalled large", "finished"]
 
 
 def test_where_warnings_are_errors_the_work_goes_on(store, capsys):

@@ -15,6 +15,7 @@ One list, dict, array or tensor at two places is written once, and is one object
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from somatize.errors import DamagedStore, StoreError, StoreWarning
@@ -24,9 +25,10 @@ from .registry import codec
 from .script import DEEPEST, FORMAT, HEAD
 from .writing import Writer
 
-__all__ = ["DEEPEST", "FORMAT", "HEAD", "codec", "dump_parts", "dumps", "lead_of", "loads", "take"]
+__all__ = ["DEEPEST", "FORMAT", "HEAD", "codec", "dump_parts", "dumps", "handed_on", "lead_of", "loads", "room", "take"]
 
 _ALIGNED = 64
+_LARGE = 1 << 20
 
 
 def dumps(value: object) -> bytes:
@@ -66,6 +68,39 @@ def take(data: memoryview) -> Any:
     An array or tensor that is most of it lies in that memory afterwards; all else is made anew. Raises as `loads`.
     """
     return _read(Reader(data.cast("B")))
+
+
+def handed_on(value: object, keep: Callable[[bytes | memoryview], object]) -> tuple[Any, int]:
+    """The value that `loads` makes of what `keep` is given to write down, and how many bytes that is.
+
+    What is large is written into memory that the value then lies in: it is there once more, and not twice.
+    """
+    parts = dump_parts(value)
+    size = sum(map(len, parts))
+    if size < _LARGE:
+        data = b"".join(parts)
+        keep(data)
+        return loads(data), size
+    memory = _joined(parts, size)
+    keep(memory)
+    return take(memory), size
+
+
+def _joined(parts: list[bytes | memoryview], size: int) -> memoryview:
+    """The pieces of a value in one, each of them let go once it is copied."""
+    memory = room(bytes(parts[0]), size)
+    at = 0
+    while parts:
+        part = parts.pop(0)
+        memory[at : at + len(part)] = part
+        at += len(part)
+    return memory
+
+
+def room(head: bytes, size: int) -> memoryview:
+    """Memory for a value of so many bytes, by the first `HEAD` of them, in which its arrays will lie aligned."""
+    lead = lead_of(head)
+    return memoryview(bytearray(lead + size))[lead:]
 
 
 def lead_of(head: bytes) -> int:

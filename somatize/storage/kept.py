@@ -205,8 +205,7 @@ def _read_file(path: Path) -> memoryview:
     with path.open("rb", buffering=0) as file:
         size = path.stat().st_size
         head = file.read(codecs.HEAD)
-        lead = codecs.lead_of(head)
-        memory = memoryview(bytearray(lead + size))[lead:]
+        memory = codecs.room(head, size)
         memory[: len(head)] = head
         at = len(head)
         while at < size:
