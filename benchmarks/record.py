@@ -269,30 +269,62 @@ def many_runs() -> None:
         store.close()
 
 
-def readers_beside(count: int) -> None:
-    def rate(readers: int) -> float:
-        with Place() as path:
-            Store(path / "store").close()
-            started = [subprocess.Popen([sys.executable, "-c", _POLL, str(path / "store")]) for _ in range(readers)]
-            time.sleep(1.0 if readers else 0.0)
-            spent = loop_ours(path, count)
-            for one in started:
-                one.kill()
-                one.wait()
-            return spent / count * 1e6
+def readers_beside(count: int, rounds: int = 5) -> None:
+    """What readers take from the writer: against as many processes of Python that wake as often and read nothing.
 
-    alone, beside = median(rate(0) for _ in range(3)), median(rate(8) for _ in range(3))
-    row("recording beside 8 readers polling every 100 ms", beside, alone, "recording alone", "us", 1.2)
+    They have started, and looked once, before the time is taken; half of them hold a Store, half name its path.
+    """
+    measured = [[beside(count, 0, ""), beside(count, 8, _IDLE), beside(count, 8, _POLL)] for _ in range(rounds)]
+    times = [[spent for spent, _ in three] for three in measured]
+    alone, idle, polled = (median(column) for column in zip(*times, strict=True))
+    ratios = [polling / waking for _, waking, polling in times]
+    row("recording beside 8 idle processes", idle, alone, "recording alone", "us", 1.2)
+    row("recording beside 8 readers, each every 100 ms", polled, idle, "beside 8 idle ones", "us", 1.2, median(ratios))
+    row("the same", polled, alone, "recording alone", "us", 1.2, median(c / a for a, _, c in times))
+    limit("what those 8 readers take", median(taken for *_, (_, taken) in measured), "of one core", 0.5)
 
 
-_POLL = """
+def beside(count: int, others: int, code: str) -> tuple[float, float]:
+    """How long a forward takes to record, and how much of a core the others used meanwhile."""
+    with Place() as path:
+        loop_ours(path, 100)
+        started = [
+            subprocess.Popen([sys.executable, "-c", code, str(path / "store"), str(one % 2)], stdout=subprocess.PIPE)
+            for one in range(others)
+        ]
+        for one in started:
+            assert one.stdout is not None
+            one.stdout.readline()
+        before = used(started)
+        spent = loop_ours(path, count)
+        taken = (used(started) - before) / spent
+        for one in started:
+            one.kill()
+            one.communicate()
+        return spent / count * 1e6, taken
+
+
+def used(processes: list[subprocess.Popen[bytes]]) -> float:
+    """Seconds of processor time that they took so far."""
+    ticks = [Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[11:13] for one in processes]
+    return sum(int(user) + int(system) for user, system in ticks) / os.sysconf("SC_CLK_TCK")
+
+
+_IDLE = """
 import sys, time
+from somatize import Store
 from somatize.record import runs, forwards
+place = Store(sys.argv[1]) if sys.argv[2] == "1" else sys.argv[1]
+runs(place), forwards(place, "r", last=20)
+print("ready", flush=True)
 while True:
-    if runs(sys.argv[1]):
-        forwards(sys.argv[1], "r", last=20)
     time.sleep(0.1)
 """
+_POLL = (
+    _IDLE
+    + """    runs(place), forwards(place, "r", last=20)
+"""
+)
 
 
 def memory(count: int) -> None:
