@@ -284,11 +284,17 @@ def foreseen(program: Program, given: Any, keeping: Keeping) -> Foreseen:
 
 def to_keep(program: Program, store: Any, refresh: Iterable[str], *, write: bool) -> Keeping:
     """What a forward is told of keeping. A path is opened once per program and stays open with it."""
-    if isinstance(refresh, str):
+    if isinstance(refresh, str) or not isinstance(refresh, Iterable):
         raise GraphError(f"refresh={refresh!r}: it is a list of ids, as refresh=[{refresh!r}]")
     if isinstance(store, str | os.PathLike):
         store = program.store_at(os.fspath(store))
-    return Keeping(store, tuple(refresh), write)
+    elif isinstance(store, type) or not hasattr(store, "opened"):  # to import the class is dear in a hit
+        raise GraphError(f"store={store!r}: it is a Store, or the path of one")
+    ids = tuple(refresh)
+    for id in ids:
+        if not isinstance(id, str):
+            raise GraphError(f"refresh={list(ids)!r} names {id!r}, which is no id")
+    return Keeping(store, ids, write)
 
 
 def checked_threads(threads: object) -> int:

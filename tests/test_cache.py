@@ -278,13 +278,26 @@ def test_refresh_runs_a_node_again_with_all_it_feeds_and_keeps_the_new_value(sto
     assert kinds(graph, 0, store=store)[1] == ["recalled b", "finished"]
     with pytest.raises(UnknownNode, match="'aa'; did you mean 'a'"):
         graph.forward(0, store=store, refresh=["aa"])
-    with pytest.raises(GraphError, match="a list of ids"):
-        graph.forward(0, store=store, refresh="a")
+    for wrong in ("a", None, 1):
+        with pytest.raises(GraphError, match="a list of ids"):
+            graph.forward(0, store=store, refresh=wrong)
+    with pytest.raises(GraphError, match="names 1, which is no id"):
+        graph.forward(0, store=store, refresh=["a", 1])
     plain = Graph.somatize(Count().named("plain") >> Count().named("kept"))
     plain2 = Graph.somatize(Count().named("p").frozen() >> Count().named("k").frozen().cached())
     assert plain.forward(1, store=store) == 1
     with pytest.raises(GraphError, match="'p', which is not cached"):
         plain2.forward(0, store=store, refresh=["p"])
+
+
+@pytest.mark.parametrize("wrong", [5, b"x", ["a"], Store])
+def test_what_is_no_store_is_refused_before_anything_runs(wrong):
+    count = Count(1)
+    graph = Graph.somatize(count.named("a").frozen().cached())
+    for ask in (graph.forward, graph.foreseen):
+        with pytest.raises(GraphError, match=r"store=.*: it is a Store, or the path of one"):
+            ask(0, store=wrong)
+    assert count._calls == []
 
 
 def test_keeping_false_looks_without_storing(store, chain):
