@@ -36,9 +36,9 @@ def main() -> int:
     server = Server(Wire(reading, writing), _where())
     threading.Thread(target=_watch, args=(reading, lambda: server.computing), name="somatize-life", daemon=True).start()
     os.register_at_fork(after_in_child=lambda: os.closerange(reading, writing + 1))
-    server.serve()
+    served = server.serve()
     threading.Thread(target=_end_soon, args=(1.0,), daemon=True).start()  # whatever node code left running
-    return 0
+    return 0 if served else 2
 
 
 def _take_wire() -> tuple[int, int]:

@@ -20,7 +20,7 @@ from .far import Ended, FarProgram, run, run_items
 from .machine import Machine
 from .relay import Relay, listen
 from .segments import Probe, Segments, sees
-from .wire import PROTOCOL, Message, Pieces, Wire
+from .wire import PROTOCOL, Garbled, Message, Pieces, Wire
 from .wire import Ended as Gone
 
 
@@ -70,8 +70,8 @@ class Server:
         self._machine = Machine()
         self._relay = Relay(lambda said: wire.send("said", {"said": said}))
 
-    def serve(self) -> None:
-        """Until the other end is gone."""
+    def serve(self) -> bool:
+        """Until the other end is gone; returns whether that was one that knows what to say."""
         signal.signal(signal.SIGINT, self._interrupted)
         try:
             probe = Probe()
@@ -81,12 +81,15 @@ class Server:
             agreed = self._agrees(self.wire.receive())
             probe.close()
             if not agreed:
-                return
+                return True
             listen(self._relay)
             while True:
                 self._answer(self.wire.receive())
         except Gone:
-            return
+            return True
+        except Garbled as wrong:
+            print(f"What came is nothing that a broker says: {wrong}.", file=sys.stderr)  # noqa: T201
+            return False
 
     def _agrees(self, hello: Message) -> bool:
         mine, other = about(), {name: hello.fields.get(name) for name in about()}
@@ -187,8 +190,12 @@ class Server:
         except BaseException as wrong:
             packed = []
             if ended.error is None:  # the node itself has run
-                error, step = self._unsendable(back, values, wrong)
-                ended = ended._replace(error=error, step=step, told=True)
+                error, at = self._unsendable(values, wrong)
+                if one is not None and one.items:
+                    packed = payload.pack(values[: max(at, 0)], self._mode)
+                    ended = ended._replace(error=error, step=one.far.homes[-1], told=True)
+                else:
+                    ended = ended._replace(error=error, step=back[at] if at >= 0 else -1, told=True)
             back = []
         buffers = self._said_of_error(fields, back, ended) if ended.error is not None else []
         with self._relay.lock:
@@ -206,16 +213,16 @@ class Server:
         fields |= {"step": ended.step, "told": ended.told, "place": ended.place}
         return buffers
 
-    def _unsendable(self, numbers: list[int], values: list[Any], wrong: BaseException) -> tuple[BaseException, int]:
-        """Which of the values cannot travel, as an error and a step."""
+    def _unsendable(self, values: list[Any], wrong: BaseException) -> tuple[BaseException, int]:
+        """Which of the values cannot travel, as an error and its place; -1 where it is none of them."""
         if not isinstance(wrong, Exception):
             return wrong, -1
-        for number, value in zip(numbers, values, strict=False):
+        for place, value in enumerate(values):
             try:
                 payload.pack(value, self._mode)
             except NotSendable as one:
-                return NotSendable(f"what the node returned cannot come back: {one}"), number
-        return wrong, numbers[0] if numbers else -1
+                return NotSendable(f"what the node returned cannot come back: {one}"), place
+        return wrong, 0 if values else -1
 
 
 def trace(error: BaseException) -> str:

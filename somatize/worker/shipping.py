@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from somatize import tensors
@@ -197,16 +198,24 @@ class Shipping:
         try:
             return payload.pack(values, self.mode, self.send)
         except NotSendable as wrong:
-            steps = trip.program.plan.steps
-            whose = [None, *(n for n, value in zip(trip.slice.takes, trip.values, strict=False) if value is not HELD)]
-            for number, value in zip(whose, values, strict=True):
+            for what, value in _named(trip, values):
                 try:
                     payload.pack(value, self.mode, self.send)
                 except NotSendable as one:
-                    what = "the graph's input" if number is None else f"the value of node {steps[number].node!r}"
                     sentence = f"{what} cannot go to host {trip.slice.host!r}: {one}"
                     raise _at(NotSendable(sentence), trip.slice.steps[0]) from wrong
             raise _at(wrong, trip.slice.steps[0]) from None
+
+
+def _named(trip: Trip, values: list[Any]) -> Iterator[tuple[str, Any]]:
+    """What goes along, piece by piece, each as it is called in a sentence."""
+    steps = trip.program.plan.steps
+    if trip.items:
+        yield from ((f"an item of node {steps[trip.slice.steps[0]].node!r}", item) for item in values[0])
+        return
+    whose = [number for number, value in zip(trip.slice.takes, trip.values, strict=False) if value is not HELD]
+    words = ["the graph's input", *(f"the value of node {steps[number].node!r}" for number in whose)]
+    yield from zip(words, values, strict=True)
 
 
 def _at(error: NotSendable, number: int) -> NotSendable:

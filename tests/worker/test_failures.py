@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -336,3 +337,16 @@ def test_another_protocol_python_or_cloudpickle_is_refused_naming_both(tmp_path:
             BadWorker, match=r"protocol 0 there and [1-9]\d* here, Python 2\.7 there and 3\.\d+ here, cloudpickle"
         ):
             far(abs).forward(1, broker=broker)
+
+
+def test_a_worker_that_is_fed_something_else_says_so_and_ends() -> None:
+    done = subprocess.run(ARGV, input=b"something else\n", capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == b"What came is nothing that a broker says: a head of 1701670771 bytes.\n"
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--port", "3"], 2), (["something"], 2)])
+def test_a_worker_started_by_hand_helps_and_refuses_what_it_does_not_know(words: list[str], code: int) -> None:
+    done = subprocess.run([*ARGV, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert (done.stdout if code == 0 else done.stderr).startswith(b"usage: python -m somatize.worker [-h]")

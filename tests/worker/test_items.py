@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from somatize import Broker, Graph, Store, node
+from somatize.errors import NotSendable
 
 from .conftest import spawned
 
@@ -157,3 +159,23 @@ def test_batches_and_generators(pool: Broker) -> None:
     graph = Graph.somatize(node(lambda n: (i for i in range(n))) >> node(sizes).at("pool").mapped(batch=4))
     assert graph.forward(10, broker=pool) == [4] * 8 + [2] * 2
     assert Graph.somatize(node(sizes).at("pool").mapped()).forward([], broker=pool) == []
+
+
+def test_an_item_or_an_answer_that_cannot_travel_is_said_so_and_the_others_are_kept(
+    pool: Broker, tmp_path: Path
+) -> None:
+    def odd(x):
+        return (n for n in ()) if x == 3 else x
+
+    items = node(odd).named("odd").frozen().cached().at("w1").mapped()
+    with Store(tmp_path) as store:
+        with pytest.raises(NotSendable, match="what the node returned cannot come back: generator") as raised:
+            Graph.somatize(items).forward([1, 2, 3, 4], broker=pool, store=store)
+        assert raised.value.__notes__[-1] == "at item 2, in node 'odd', step 1 of 1"
+        seen: list[Any] = []
+        assert Graph.somatize(items).forward([1, 2, 5], broker=pool, store=store, watching=seen.append) == [1, 2, 5]
+        (counts,) = [fact for fact in seen if fact["fact"] == "items"]
+        assert (counts["recalled"], counts["ran"]) == ("2", "1")
+    lock = threading.Lock()
+    with pytest.raises(NotSendable, match=r"an item of node 'far' cannot go to host 'pool': lock cannot travel"):
+        Graph.somatize(node(abs).named("far").at("pool").mapped()).forward([-1, lock], broker=pool)
