@@ -15,7 +15,8 @@ from .constructed import Argument, noted
 from .outside import is_apart, is_library
 from .public import held_by, unkeyed_names
 
-_SEEN: dict[int, tuple[weakref.ref[Any], dict[str, Argument]]] = {}
+_SEEN: dict[int, tuple[weakref.ref[Any], dict[str, Argument | None]]] = {}
+"""What was named of each object; None for what is looked at as it is, so that nothing here keeps an object alive."""
 
 
 def first_seen(thing: Any) -> dict[str, Argument]:
@@ -26,14 +27,22 @@ def first_seen(thing: Any) -> dict[str, Argument]:
     """
     known = _SEEN.get(id(thing))
     if known is not None and known[0]() is thing:
-        return known[1]
+        return _with_live(thing, known[1])
     found = _private(thing)
     number = id(thing)
+    said = {name: one if one.digest or one.wrong else None for name, one in found.items()}
     try:
-        _SEEN[number] = weakref.ref(thing, lambda _: _SEEN.pop(number, None)), found
+        _SEEN[number] = weakref.ref(thing, lambda _: _SEEN.pop(number, None)), said
     except TypeError:  # with slots and no place for a reference: it is looked at each time
         pass
     return found
+
+
+def _with_live(thing: Any, said: dict[str, Argument | None]) -> dict[str, Argument]:
+    if all(said.values()):
+        return said  # type: ignore[return-value]
+    held = held_by(thing)
+    return {name: one or Argument(None, live=held.get(name)) for name, one in said.items()}
 
 
 def _private(thing: Any) -> dict[str, Argument]:

@@ -7,9 +7,11 @@ import copy
 import dataclasses
 import enum
 import functools
+import gc
 import pickle
 import threading
 import typing
+import weakref
 
 import pytest
 
@@ -170,6 +172,21 @@ def test_what_it_keeps_to_itself_counts_as_it_was_at_first(name_of):
     node.forward(1)
     node._lock = threading.RLock()
     assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Plain(1)).digest
+
+
+def test_an_object_that_holds_itself_is_let_go(name_of):
+    node = Plain(1)
+    node._again = node.forward
+    node._work = lambda x: x
+    with pytest.raises(Unnameable, match="Plain"):
+        name_of(node)
+    del node._again
+    assert name_of(node).digest == name_of(node).digest
+    there = weakref.ref(node)
+    node._again = node.forward
+    del node
+    gc.collect()
+    assert there() is None
 
 
 def test_what_cannot_be_named_there_is_told(name_of):
