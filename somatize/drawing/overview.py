@@ -78,7 +78,7 @@ def described(wiring: Wiring, marks: Sequence[Marks], band: Band) -> list[str]:
     names = [wiring.names[node] for node in band.nodes]
     if len(names) == 1:
         return [cut(names[0], 40)]
-    shape = f"{len(names) / band.layers:.3g} side by side, {band.layers:,} one after the other"
+    shape = f"{_about(len(names) / band.layers)} side by side, {band.layers:,} one after the other"
     if band.layers == 1:
         shape = "side by side"
     elif band.layers == len(names):
@@ -89,3 +89,9 @@ def described(wiring: Wiring, marks: Sequence[Marks], band: Band) -> list[str]:
         if found:
             lines.append(f"{word} {cut(', '.join(found), 40)}")
     return lines
+
+
+def _about(mean: float) -> str:
+    """A mean of counts, as a count: nobody sees 3.79 nodes."""
+    whole = round(mean)
+    return f"{whole:,}" if whole == mean else f"about {whole:,}"

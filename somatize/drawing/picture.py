@@ -229,7 +229,7 @@ def notes_of(
     kinds = {frame.kind for frame in frames}
     if BRANCHES in kinds:
         said.append("branches lie side by side in a frame")
-    if CROWD in kinds:
+    if CROWD in kinds and any(wiring.after):
         said.append("an arrow at a frame is one for each in it")
     return themes.wrapped("; ".join(said), 56)
 

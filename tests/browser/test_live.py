@@ -55,48 +55,6 @@ def enough(notebook: Any, place: int) -> None:
     until(lambda: notebook.ended(place), "the cell's end")
 
 
-def test_the_curve_moves_while_the_cell_runs(notebook: Any, tmp_path: Path) -> None:
-    notebook.open(SETUP, "display(live)\nrun(live)", "live.close()", "len(live)")
-    notebook.run(0)
-    notebook.start(1)
-    assert len(set(changes(notebook, 1, 5))) == 5
-    assert notebook.outputs(1) == 1
-    shown = notebook.picture(1)
-    (tmp_path / "running.png").write_bytes(shown)
-    assert len(shown) > 10_000
-    enough(notebook, 1)
-
-    notebook.run(3)
-    count = int(notebook.text(3).split()[-1])
-    notebook.says(1, f"{count:,} forwards")
-
-    # Run again: the same figure, in one output, that goes on.
-    notebook.start(1)
-    changes(notebook, 1, 3)
-    assert notebook.outputs(1) == 1
-    assert notebook.cell(1).locator(".js-plotly-plot").count() == 1
-    enough(notebook, 1)
-
-    notebook.run(2)
-    kept = {VIEW, "image/png", "text/plain"}
-    until(lambda: [output["data"].keys() for output in notebook.saved().cells[1].outputs] == [kept], "the picture")
-
-    # Loaded again, with the kernel there: the figure itself.
-    before = notebook.paths(1)
-    notebook.load()
-    until(lambda: notebook.paths(1), "the figure in a page loaded again")
-    assert len(notebook.paths(1)) == len(before)
-
-    # Opened again, the kernel gone: its picture.
-    notebook.end_kernels()
-    notebook.show()
-    image = notebook.cell(1).locator("img")
-    image.wait_for(timeout=60_000)
-    assert image.evaluate("image => image.complete && image.naturalWidth") > 400
-    assert "not found" not in notebook.text(1)
-    (tmp_path / "reopened.png").write_bytes(notebook.picture(1))
-
-
 def test_closed_in_mid_run_it_stands_still_and_the_cell_goes_on(notebook: Any) -> None:
     notebook.open(SETUP, "display(live)\nrun(live, 20)\nlive.close()\nrun(live)", "len(live)", name="closed.ipynb")
     notebook.run(0)
@@ -138,3 +96,45 @@ def test_a_new_page_of_the_same_notebook_shows_the_same(notebook: Any) -> None:
     notebook.says(1, "12 forwards")
     notebook.says(2, "12 forwards")
     assert notebook.paths(1) == notebook.paths(2)
+
+
+def test_the_curve_moves_while_the_cell_runs(notebook: Any, tmp_path: Path) -> None:
+    notebook.open(SETUP, "display(live)\nrun(live)", "live.close()", "len(live)")
+    notebook.run(0)
+    notebook.start(1)
+    assert len(set(changes(notebook, 1, 5))) == 5
+    assert notebook.outputs(1) == 1
+    shown = notebook.picture(1)
+    (tmp_path / "running.png").write_bytes(shown)
+    assert len(shown) > 10_000
+    enough(notebook, 1)
+
+    notebook.run(3)
+    count = int(notebook.text(3).split()[-1])
+    notebook.says(1, f"{count:,} forwards")
+
+    # Run again: the same figure, in one output, that goes on.
+    notebook.start(1)
+    changes(notebook, 1, 3)
+    assert notebook.outputs(1) == 1
+    assert notebook.cell(1).locator(".js-plotly-plot").count() == 1
+    enough(notebook, 1)
+
+    notebook.run(2)
+    kept = {VIEW, "image/png", "text/plain"}
+    until(lambda: [output["data"].keys() for output in notebook.saved().cells[1].outputs] == [kept], "the picture")
+
+    # Loaded again, with the kernel there: the figure itself.
+    before = notebook.paths(1)
+    notebook.load()
+    until(lambda: notebook.paths(1), "the figure in a page loaded again")
+    assert len(notebook.paths(1)) == len(before)
+
+    # Opened again, the kernel gone: its picture.
+    notebook.end_kernels()
+    notebook.show()
+    image = notebook.cell(1).locator("img")
+    image.wait_for(timeout=60_000)
+    assert image.evaluate("image => image.complete && image.naturalWidth") > 400
+    assert "not found" not in notebook.text(1)
+    (tmp_path / "reopened.png").write_bytes(notebook.picture(1))

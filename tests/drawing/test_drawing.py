@@ -290,3 +290,18 @@ def test_declaring_and_running_load_no_plotly():
 def test_one_node_of_a_function():
     figure = Graph.somatize(node(abs)).figure()
     assert trace(figure, "no device").text == ("abs",)
+
+
+def test_words_about_arrows_and_counts_are_of_what_there_is():
+    apart = Graph()
+    for n in range(30):
+        apart.node(f"n{n}", abs)
+    assert apart.figure().layout.title.subtitle.text == "0 edges"
+    uneven = Graph()
+    for n in range(1500):
+        uneven.node(f"n{n}", abs)
+        if n:
+            uneven.edge(f"n{max(0, n - 1 - n * n % 7 % 3)}", f"n{n}")
+    texts = trace(uneven.figure(), "stretches").text
+    assert any("about" in text for text in texts)
+    assert not any(re.search(r"\d\.\d", text) for text in texts), "nobody sees a part of a node"
