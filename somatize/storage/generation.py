@@ -16,7 +16,7 @@ from . import place
 class Generation:
     """One of these files, as it was when it was opened."""
 
-    __slots__ = ("_directory", "_home", "_inode", "_name", "_successor", "path")
+    __slots__ = ("_directory", "_home", "_inode", "_name", "_place", "_successor", "path")
 
     def __init__(self, directory: Path, name: str, path: Path, fd: int) -> None:
         """The file at `path`, which is open as `fd`."""
@@ -25,13 +25,13 @@ class Generation:
         self._name = name
         self._home = place.identity(directory)
         self._inode = os.fstat(fd).st_ino
-        self._successor = str(place.successor(path))
+        self._place, self._successor = str(path), str(place.successor(path))
 
     def is_last(self) -> bool:
         """Whether the file still lies in its place, and no successor does."""
         # Asked before each transaction, and hardly ever false: `exists` would raise and catch an error.
         try:
-            return os.stat(self.path).st_ino == self._inode and not os.access(self._successor, os.F_OK)  # noqa: PTH116
+            return os.stat(self._place).st_ino == self._inode and not os.access(self._successor, os.F_OK)  # noqa: PTH116
         except FileNotFoundError:
             return False
 
