@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-_HIGH = 100
-"""From which number on the wire's descriptors lie, out of the way of those that node code opens and closes."""
+from . import standard
 
 
 def main() -> int:
@@ -46,15 +45,10 @@ def _take_wire() -> tuple[int, int]:
 
     Before any code of a user is there: what it prints, or reads, or its child processes do, is then never the wire.
     """
-    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, standard.HIGH)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, standard.HIGH)
+    standard.set_apart()
     faulthandler.enable(all_threads=False)  # of a crash the last words say where it was
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     return reading, writing
 
 

@@ -219,6 +219,15 @@ class Heard:
                     continue
                 if self._rest:
                     self._take(b"\n")
+                break
+        self._reap()
+
+    def _reap(self) -> None:
+        """Most likely it ends now: asked whether it does, it is no zombie until somebody has work for it."""
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        for _ in range(100):
+            if not self._alive() or poll.poll(10):
                 return
 
     def _take(self, came: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import platform
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from somatize.errors import NotSendable
 from somatize.program import INPUT
 
-from . import payload
+from . import payload, standard
 from .far import Ended, FarProgram, run, run_items
 from .machine import Machine
 from .relay import Relay, listen
@@ -133,7 +132,7 @@ class Server:
             return one, Ended({}, error)
         finally:
             self._machine.served += 1
-            _flush()
+            standard.settle()
 
     def _run(self, asked: dict[str, Any], one: Declared, buffers: list[memoryview]) -> Ended:
         sent = payload.unpack(buffers[asked.get("code_buffers", 0) :], self._mode)
@@ -241,9 +240,3 @@ _HOME = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
 
 def _is_ours(file: str) -> bool:
     return file.startswith(_HOME)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # node code closed it, or put something else in its place
-            stream.flush()

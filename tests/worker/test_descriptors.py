@@ -75,6 +75,30 @@ def test_stdin_is_at_its_end(own: Broker) -> None:
     assert at_a_host(reads).forward(1, broker=own) == ("", "''", "end of file")
 
 
+def closes_by_number(x):
+    for number in (0, 1, 2):
+        os.close(number)
+    return x
+
+
+def closes_streams(x):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
+    return x
+
+
+@pytest.mark.parametrize("function", [closes_by_number, closes_streams])
+def test_what_one_node_closed_is_open_for_the_next(function: Any, own: Broker, capsys: Any) -> None:
+    assert at_a_host(function).forward(7, broker=own) == 7
+    at_a_host(prints).forward(1, broker=own)
+    assert at_a_host(reads).forward(1, broker=own) == ("", "''", "end of file")
+    at_a_host(lambda x: os.write(2, b"to stderr\n")).forward(1, broker=own)
+    own.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["[w1] hello", "[w1] no newline\x00\xff binary"]
+    assert sorted(lines[2:]) == ["[w1] from C", "[w1] from a child", "[w1] to stderr"]
+
+
 def test_a_lot_of_text_arrives_whole(own: Broker, capsys: Any) -> None:
     at_a_host(writes_a_lot).forward(1, broker=own)
     own.close()

@@ -1,0 +1,59 @@
+"""The standard streams as node code finds them, whatever the node before it did to them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+
+HIGH = 100
+"""From which number on the descriptors of this process' own lie, out of the way of those that node code opens."""
+
+_spare = -1
+
+
+def set_apart() -> None:
+    """Stdin is at its end, and what goes to stdout goes to stderr, by its descriptor as well."""
+    global _spare
+    _spare = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    _empty()
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def settle() -> None:
+    """After a node: what it wrote is on its way, and what it closed is open again for the next one."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # node code closed it, or put something else in its place
+            stream.flush()
+    if _spare < 0:
+        return
+    if not _is_open(2):
+        os.dup2(_spare, 2)
+    if not _is_open(1):
+        os.dup2(2, 1)
+    if not _is_open(0):
+        _empty()
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(getattr(sys, name), "closed", False):
+            made = open(number, mode, buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, made)
+            setattr(sys, f"__{name}__", made)
+
+
+def _empty() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    if nothing:
+        os.dup2(nothing, 0)
+        os.close(nothing)
+    os.set_inheritable(0, True)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        fcntl.fcntl(number, fcntl.F_GETFD)
+    except OSError:
+        return False
+    return True
