@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from somatize.facts import Fact
@@ -16,7 +16,6 @@ from .status_reader import LOG_FIELDS, stats_of, tasks_of
 from .tally import ENDINGS, Spent, Tally, stretches
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")
-_MARKS = [bytes([0xA0 | len(kind)]) + kind.encode() for kind in (*_RARE, "failed")]
 _LOGS, _TASKS = 200, 5000
 
 
@@ -42,7 +41,7 @@ def digest(lines: RunLines) -> Digest:
 
 class _Pass:
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = Tally(apart=_RARE)
         self.hosts = Hosts()
         self.tasks: deque[tuple[int | None, Fact]] = deque(maxlen=_TASKS)
         self.logs: tuple[deque[dict[str, Any]], ...] = (deque(maxlen=_LOGS), deque(maxlen=_LOGS))
@@ -54,8 +53,9 @@ class _Pass:
     def over(self, lines: RunLines) -> Digest:
         self._take(None, list(unpack(lines.bodies(schema.OWN) or [])))
         for stretch in stretches(lines):
-            for forward, facts in self._odd(lines, stretch):
-                self._take(forward, facts)
+            for number, body in self.tally.not_counted(stretch):
+                for forward, facts in lines.unpacked(number, [body]):
+                    self._take(forward, facts)
         for spent in self.tally.by_node.values():
             for (where, ending), (count, us) in spent.turns.items():
                 self.hosts.worked(where.host or HERE, ending, us, count)
@@ -63,17 +63,6 @@ class _Pass:
         streams = [stats_of(fact) for fact in self.streams.values()]
         logs = [*self.logs[0], *self.logs[1]]
         return Digest(self.tally.spent(), self.hosts.rows(), tasks, logs, self.said, streams, self.whys)
-
-    def _odd(self, lines: RunLines, stretch: list[tuple[int, bytes]]) -> Iterator[tuple[int, list[Fact]]]:
-        """The forwards whose facts have to be looked at one by one; of the others turns are counted, and no more."""
-        whole = b"".join([body for _, body in stretch])
-        marks = [mark for mark in _MARKS if mark in whole]
-        odd = [row for row in stretch if any(mark in row[1] for mark in marks)] if marks else []
-        apart = {forward for forward, _ in odd}
-        if not self.tally.take_packed([body for forward, body in stretch if forward not in apart]):
-            odd = stretch
-        for forward, body in odd:
-            yield from lines.unpacked(forward, [body])
 
     def _take(self, forward: int | None, facts: Sequence[Fact]) -> None:
         self.hosts.went(facts)

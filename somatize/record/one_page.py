@@ -8,12 +8,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from html import escape
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from somatize import plotting
+from somatize import __version__, plotting
 from somatize.drawing.recorded import recorded
 from somatize.errors import ExportError, NotReplaced
 from somatize.storage.lines import RunLines
@@ -190,7 +189,7 @@ class _Page:
             f"<p>a run of the store {parts.text(self.place, 100)}</p>"
             f"{parts.cards(self.row, self.columns, self.about)}<nav>{nav}</nav></header>\n<main>{body}</main>\n"
             "<noscript><p>The figures are drawn by a script in this page, which is switched off here.</p></noscript>"
-            f"<footer>made by somatize {escape(version('somatize'))}, {made}</footer>\n"
+            f"<footer>made by somatize {escape(__version__)}, {made}</footer>\n"
             f'<script type="application/json" id="figures">{self.figures.script()}</script>\n'
             f"<script>{plotting.script()}</script>\n<script>{script}</script></body></html>\n"
         )

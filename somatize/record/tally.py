@@ -14,7 +14,8 @@ from somatize.storage.lines import RunLines
 
 _AT_ONCE = 1 << 20
 """Bytes of facts that are looked at in one go: a forward is quickly counted, and slowly begun with."""
-_FAILED = b"\xa6failed"
+Stretch: TypeAlias = list[tuple[int, bytes]]
+"""Forwards with their packed facts."""
 ENDINGS = ("ran", "recalled", "failed")
 """How a node's turn ends."""
 
@@ -52,22 +53,34 @@ class Spent:
 
 
 class Tally:
-    """What each node did, by node, in the order in which they were told of first."""
+    """What each node did, by node, in the order in which they were told of first.
 
-    def __init__(self) -> None:
+    Forwards in which a fact of one of the kinds `apart` was told are none that it counts packed.
+    """
+
+    def __init__(self, apart: tuple[str, ...] = ()) -> None:
         self.by_node: dict[str, Spent] = {}
+        marks = [_packed(kind) for kind in (*apart, "failed")]
+        self._apart = re.compile(b"|".join(map(re.escape, marks)))
+        self._patterns = _Patterns(marks)
 
     def over(self, lines: RunLines, since: int = 0) -> Tally:
         """Count the turns of each forward of a run from `since` on."""
         for stretch in stretches(lines, since):
-            odd = [row for row in stretch if _FAILED in row[1]]
-            failing = {forward for forward, _ in odd}
-            if not self.take_packed([body for forward, body in stretch if forward not in failing]):
-                odd = stretch
-            for forward, body in odd:
+            for forward, body in self.not_counted(stretch):
                 for _, told in lines.unpacked(forward, [body]):
                     self.take(told)
         return self
+
+    def not_counted(self, stretch: Stretch) -> Stretch:
+        """Count the turns of a stretch, and give the forwards of it that have to be unpacked: they are not counted."""
+        is_apart = self._apart.search
+        if not is_apart(stretch[0][1]) and self.take_packed([body for _, body in stretch]):
+            return []
+        odd = [row for row in stretch if is_apart(row[1])]
+        numbers = {forward for forward, _ in odd}
+        counted = self.take_packed([body for forward, body in stretch if forward not in numbers])
+        return odd if counted else stretch
 
     def take(self, told: Iterable[Fact]) -> None:
         """Count the turns among these facts."""
@@ -84,7 +97,7 @@ class Tally:
         """
         if not bodies:
             return True
-        found = _turns_in(bodies)
+        found = self._patterns.turns_in(bodies)
         if found is None:
             return False
         for fact, took in found:
@@ -102,9 +115,9 @@ class Tally:
         return spent
 
 
-def stretches(lines: RunLines, since: int = 0) -> Iterator[list[tuple[int, bytes]]]:
+def stretches(lines: RunLines, since: int = 0) -> Iterator[Stretch]:
     """The forwards of a run with their packed facts, as many at a time as can be held."""
-    stretch: list[tuple[int, bytes]] = []
+    stretch: Stretch = []
     size = 0
     for forward, bodies in lines.packed(since):
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
@@ -139,8 +152,6 @@ _DIGITS = rb"[\xa1-\xb4][0-9]++"
 _TURN = rb"[\x84-\x86]\xa4fact(?:\xa3ran|\xa8recalled)\xa4node[\xa0-\xbf\xd9][^\xa5\xa8]*+"
 _TOOK = rb"(?:\xa8began_us|\xa5bytes)%s\xa7took_us[\xa1-\xb4]([0-9]++)" % _DIGITS
 _PLACE = rb"(?:(?:\xa4host|\xa6device)%s)*+" % _TEXT
-_OTHER = rb"(?:[\x81-\x8f]\xa4fact(?!\xa3ran|\xa8recalled|\xa6failed)(?:%s)++)" % _TEXT
-_FACT = re.compile(rb"((%s)%s(%s)|%s)" % (_TURN, _TOOK, _PLACE, _OTHER))
 _MOST = 64
 """Turns of a forward for which a pattern of the whole of it is made, and other facts between two of them."""
 
@@ -148,38 +159,50 @@ _Turn: TypeAlias = tuple[bytes, bytes]
 """A packed fact less its times: what stands before them, and what behind."""
 
 
-def _turns_in(bodies: Sequence[bytes]) -> list[tuple[Fact, Sequence[bytes]]] | None:
-    """Each different fact of a turn, less its times, with how long each of them took; None where it is not so plain."""
-    packed = b"".join(bodies)
-    took = _taken_alike(bodies[0], packed) or _taken(packed)
-    try:
-        return None if took is None else [(_without_times(*turn), us) for turn, us in took]
-    except ValueError:
-        return None
+class _Patterns:
+    """What finds turns among packed facts, as long as none of them is of a kind in `marks`, packed."""
+
+    def __init__(self, marks: Sequence[bytes]) -> None:
+        unlike = b"|".join(re.escape(mark) for mark in (*marks, *map(_packed, ("ran", "recalled"))))
+        self._other = rb"(?:[\x81-\x8f]\xa4fact(?!%s)(?:%s)++)" % (unlike, _TEXT)
+        self._fact = re.compile(rb"((%s)%s(%s)|%s)" % (_TURN, _TOOK, _PLACE, self._other))
+
+    def turns_in(self, bodies: Sequence[bytes]) -> list[tuple[Fact, Sequence[bytes]]] | None:
+        """Each different fact of a turn, less its times, with how long each of them took; None if not so plain."""
+        packed = b"".join(bodies)
+        took = self._alike(bodies[0], packed) or self._any(packed)
+        try:
+            return None if took is None else [(_without_times(*turn), us) for turn, us in took]
+        except ValueError:
+            return None
+
+    def _alike(self, first: bytes, packed: bytes) -> list[tuple[_Turn, Sequence[bytes]]] | None:
+        """How long turns took, where those of every forward are those of the first, in that order; else None."""
+        turns = [(before, behind) for _, before, _, behind in self._fact.findall(first) if before]
+        if not 0 < len(turns) <= _MOST:
+            return None
+        between = self._other + b"{0,%d}+" % _MOST
+        alike = [re.escape(before) + _TOOK + re.escape(behind) + between for before, behind in turns]
+        found = re.findall(b"(%s%s)" % (between, b"".join(alike)), packed)
+        if not found:
+            return None
+        wholes, *took = zip(*found, strict=True)
+        return list(zip(turns, took, strict=True)) if sum(map(len, wholes)) == len(packed) else None
+
+    def _any(self, packed: bytes) -> list[tuple[_Turn, Sequence[bytes]]] | None:
+        """How long the turns of each kind took, in whatever order they are told."""
+        took: dict[_Turn, list[bytes]] = {}
+        size = 0
+        for whole, before, us, behind in self._fact.findall(packed):
+            size += len(whole)
+            if before:
+                took.setdefault((before, behind), []).append(us)
+        return list(took.items()) if size == len(packed) else None
 
 
-def _taken_alike(first: bytes, packed: bytes) -> list[tuple[_Turn, Sequence[bytes]]] | None:
-    """How long turns took, where those of every forward are those of the first, in that order, as they mostly are."""
-    turns = [(before, behind) for _, before, _, behind in _FACT.findall(first) if before]
-    if not 0 < len(turns) <= _MOST:
-        return None
-    between = _OTHER + b"{0,%d}+" % _MOST
-    alike = [re.escape(before) + _TOOK + re.escape(behind) + between for before, behind in turns]
-    found = re.findall(b"(%s%s)" % (between, b"".join(alike)), packed)
-    if sum(len(whole) for whole, *_ in found) != len(packed):
-        return None
-    return list(zip(turns, list(zip(*found, strict=True))[1:], strict=True))
-
-
-def _taken(packed: bytes) -> list[tuple[_Turn, Sequence[bytes]]] | None:
-    """How long the turns of each kind took, in whatever order they are told."""
-    took: dict[_Turn, list[bytes]] = {}
-    size = 0
-    for whole, before, us, behind in _FACT.findall(packed):
-        size += len(whole)
-        if before:
-            took.setdefault((before, behind), []).append(us)
-    return list(took.items()) if size == len(packed) else None
+def _packed(kind: str) -> bytes:
+    """A short text as msgpack has it."""
+    return bytes([0xA0 | len(kind)]) + kind.encode()
 
 
 def _without_times(before: bytes, behind: bytes) -> Fact:

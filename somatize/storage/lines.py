@@ -216,6 +216,12 @@ class RunLines:
         packed = self.view.reading.get(b"b" + block.key[1:])
         if packed is None:
             raise BadValue("its facts are missing")
+        if rows is None:
+            whole = bytes(packed)
+            bodies = [whole[start:end] for start, end in zip((0, *ends), ends, strict=False)]
+            if list(map(zlib.crc32, bodies)) == list(crcs):  # as it mostly is: then there is nothing to do for each
+                yield from enumerate(bodies)
+                return
         for row in range(block.chunk.rows) if rows is None else rows:
             body = bytes(packed[ends[row - 1] if row else 0 : ends[row]])
             if zlib.crc32(body) != crcs[row]:
@@ -255,18 +261,22 @@ class RunLines:
         apart = self.parts(rest[0], rest[-1]) if rest else {}
         yield from ((forward, apart.get(forward, []) + self.said(forward)) for forward in rest)
 
-    def block_facts(self, block: Stored) -> Iterator[tuple[int, list[Fact]]]:
-        """The forwards of one block with their facts; damaged ones are named and skipped."""
-        for forward, bodies in self._block_packed(block, 0):
+    def block_facts(self, block: Stored, first: int = 0, last: int = OWN) -> Iterator[tuple[int, list[Fact]]]:
+        """The forwards of one block from `first` to `last` with their facts; damaged ones are named and skipped."""
+        for forward, bodies in self._block_packed(block, first):
+            if forward > last:
+                return
             yield from self.unpacked(forward, bodies)
 
     def _block_packed(self, block: Stored, since: int) -> Iterator[tuple[int, list[bytes]]]:
-        apart = self.parts(max(since, block.forwards[0]), block.forwards[-1])
+        held = block.forwards
+        apart = self.parts(max(since, held[0]), held[-1])
+        more = bool(apart or (self.lines is not None and self._bodies))
         try:
             for row, body in self.block_bodies(block):
-                forward = block.forwards[row]
+                forward = held[row]
                 if forward >= since:
-                    yield forward, [body, *apart.get(forward, []), *self.said(forward)]
+                    yield forward, [body, *apart.get(forward, []), *self.said(forward)] if more else [body]
         except BadValue as error:
             self.damaged(block, error)
 

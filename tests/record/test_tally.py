@@ -105,3 +105,16 @@ def test_spent_sums_by_place_and_ending():
     assert tally.spent() == [
         Spent("a", {(Where(), "ran"): (1, 5), (Where("w"), "ran"): (1, 7), (Where(), "failed"): (1, 0)})
     ]
+
+
+def test_forwards_in_which_something_rare_was_told_are_given_back_uncounted():
+    log = {"fact": "log", "level": "INFO"}
+    facts = [[turn("a", 1)], [turn("a", 2), log], [turn("a", 3)]]
+    stretch = [(number, b"".join(map(msgpack.packb, told))) for number, told in enumerate(facts)]
+    tally = Tally(apart=("log",))
+    assert tally.not_counted(stretch) == [stretch[1]]
+    assert tally.spent() == [Spent("a", {(Where(), "ran"): (2, 4)})]
+    assert not tally.take_packed([stretch[1][1]])
+    plain = Tally()
+    assert plain.not_counted(stretch) == []
+    assert plain.spent() == [Spent("a", {(Where(), "ran"): (3, 6)})]
