@@ -52,8 +52,12 @@ def run_plain(program: Program, given: Any, watching_: watching.Watching, graph:
         return run(program, given, None, graph, 1)
     forward = Forward()
     forward.key, forward.gate, forward.parent = program.key, None, around
-    watching.watch(forward, watching_, graph, plain=True)
-    return _plainly(program, given, forward)
+    try:
+        watching.watch(forward, watching_, graph, plain=True)
+        return _plainly(program, given, forward)
+    except BaseException as error:
+        forward.left_by(error)
+        raise
 
 
 def _plainly(program: Program, given: Any, forward: Forward) -> Any:
@@ -92,10 +96,21 @@ def run(
             refuse_unknown(program, broker)
     forward = Forward()
     forward.key, forward.gate, forward.parent = program.key, None, HERE.get()
-    if watching_ is not None:
-        watching.watch(forward, watching_, graph, plain=plain)
-    if plain:
-        return _plainly(program, given, forward)
+    try:
+        if watching_ is not None:
+            watching.watch(forward, watching_, graph, plain=plain)
+        if plain:
+            return _plainly(program, given, forward)
+        return _by_agenda(program, given, forward, threads, keeping, broker)
+    except BaseException as error:
+        forward.left_by(error)
+        raise
+
+
+def _by_agenda(
+    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: Broker | None
+) -> Any:
+    """The plan by an agenda, told to whoever watches."""
     here = HERE.set(forward)
     try:
         if forward.tell is None:
@@ -284,17 +299,23 @@ def foreseen(program: Program, given: Any, keeping: Keeping) -> Foreseen:
 
 def to_keep(program: Program, store: Any, refresh: Iterable[str], *, write: bool) -> Keeping:
     """What a forward is told of keeping. A path is opened once per program and stays open with it."""
+    # What is asked of the types comes last: of an abstract one it is dear in a hit, as is to import the store's class.
+    ids = () if refresh == () else _ids(refresh)
+    if not hasattr(type(store), "opened"):
+        if not isinstance(store, str | os.PathLike):
+            raise GraphError(f"store={store!r}: it is a Store, or the path of one")
+        store = program.store_at(os.fspath(store))
+    return Keeping(store, ids, write)
+
+
+def _ids(refresh: object) -> tuple[str, ...]:
     if isinstance(refresh, str) or not isinstance(refresh, Iterable):
         raise GraphError(f"refresh={refresh!r}: it is a list of ids, as refresh=[{refresh!r}]")
-    if isinstance(store, str | os.PathLike):
-        store = program.store_at(os.fspath(store))
-    elif isinstance(store, type) or not hasattr(store, "opened"):  # to import the class is dear in a hit
-        raise GraphError(f"store={store!r}: it is a Store, or the path of one")
     ids = tuple(refresh)
     for id in ids:
         if not isinstance(id, str):
             raise GraphError(f"refresh={list(ids)!r} names {id!r}, which is no id")
-    return Keeping(store, ids, write)
+    return ids
 
 
 def checked_threads(threads: object) -> int:

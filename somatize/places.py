@@ -237,6 +237,17 @@ class Forward(Place):
         if interrupt is not None:
             raise interrupt
 
+    def left_by(self, error: BaseException) -> None:
+        """An exception leaves the forward: the sinks are closed that an interrupt kept from it, if they know of it."""
+        if isinstance(error, Exception):  # which took the usual way
+            return
+        for door in self.opened or self.doors + self.raised:
+            if door.closed is not None and getattr(door.sink, "over", True) is False:
+                try:
+                    door.closed()
+                except Exception as refused:
+                    warn(door.watcher, refused)
+
 
 class Branch(Place):
     """The place of one node that runs in a thread of its own, beside others of the same forward."""

@@ -53,6 +53,8 @@ class Sink(Protocol):
     - ``progress(node, done, total)`` is called as a node says how far it is; `total` may be None.
     - ``heard(host, node, said)`` is called with what became of a task that node code at a host opened, or of a stream.
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
+    - ``over``, where it is there, says whether `closed` did its work. Where a Ctrl-C came on the way and it is False,
+      `closed` is called once more.
     - ``sleeps(forward)`` says whether it need be told nothing of a forward that calls one node after another, because
       nobody looks at what it shows; when somebody does, it calls ``forward.rouse(itself)``.
     - ``status`` is what `ctx.status` gives to node code.
@@ -282,6 +284,7 @@ def _open(watcher: Any, graph: Any) -> tuple[Door, ...]:
     opens = getattr(watcher, "opens", None)
     if opens is None:
         return (Door(watcher, watcher, None, None, False),)
+    sink = closed = None
     try:
         sink = opens(graph)
         closed = getattr(sink, "closed", None)
@@ -291,3 +294,7 @@ def _open(watcher: Any, graph: Any) -> tuple[Door, ...]:
     except Exception as error:
         warn(watcher, error)
         return ()
+    except BaseException:  # an interrupt, after it was opened
+        if closed is not None and getattr(sink, "over", True) is False:
+            closed()
+        raise

@@ -18,6 +18,7 @@ import pytest
 from somatize import Graph, Node, node
 
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
+FILES = ("somatize/engine.py", "somatize/ending.py", "somatize/places.py", "somatize/watching.py")
 
 
 class Pass(Node):
@@ -63,7 +64,7 @@ class InterruptAt:
         self.where = ""
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
-        if frame.f_code.co_name not in self.names or not frame.f_code.co_filename.endswith(("engine.py", "ending.py")):
+        if frame.f_code.co_name not in self.names or not frame.f_code.co_filename.endswith(FILES):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in looks(frame.f_code):
@@ -153,3 +154,36 @@ def test_a_second_interrupt_while_the_first_is_told_leaves_it_told(first: type[B
         if not interrupt.where:
             break
     assert point > 8
+
+
+class Knowing(Sinks):
+    """A sink that knows whether it was closed; of one there is never a second."""
+
+    over = False
+
+    def closed(self) -> None:
+        super().closed()
+        self.over = True
+
+
+@pytest.mark.parametrize("beside", [[], [[].append]], ids=["alone", "beside another"])
+def test_a_sink_that_knows_whether_it_was_closed_is_closed_whenever_an_interrupt_comes(beside: list[Any]) -> None:
+    run = Graph.somatize(Pass().named("a") >> Pass().named("b"))
+    run.plan()
+    for point in itertools.count():
+        watcher = Knowing()
+        interrupt = InterruptAt(point, "_plainly", "close", "remember", "_reference", "_tell")
+        traced = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            run.forward(1, watching=[watcher, *beside])
+        except KeyboardInterrupt as error:
+            sys.settrace(traced)
+            if str(error) != interrupt.where:
+                raise
+        finally:
+            sys.settrace(traced)
+        assert watcher.closed_after == [len(watcher.told)], interrupt.where
+        if not interrupt.where:
+            break
+    assert point > 10

@@ -159,6 +159,11 @@ class ForwardTasks:
         found = self._there.get(identity) if self._there else None
         return found or self._nodes.get(node, self.task).made()
 
+    @property
+    def over(self) -> bool:
+        """Whether its task has ended."""
+        return self.task.state is not OPEN
+
     def closed(self) -> None:
         """The forward is over, whatever was told of it."""
         task, asked = self.task, self._asked
