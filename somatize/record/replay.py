@@ -12,6 +12,7 @@ from somatize.storage.view import look
 from .asked import Place, lines_of, opened_at
 from .column_reader import columns_of
 from .columns import LOST, OPEN
+from .paged import told_in
 from .reader import facts
 
 
@@ -60,5 +61,7 @@ def _own(store: Place, run: str | None) -> list[Fact]:
 def _records(store: Place, run: str | None) -> Iterator[tuple[list[Fact], int, int]]:
     """Of each forward its facts, its state and its writer."""
     columns = columns_of(store, run, [])
-    for forward, state, writer in zip(columns.forwards, columns.states, columns.writers, strict=True):
-        yield facts(store, columns.run, forward), state, writer
+    with opened_at(store) as opened:
+        told = told_in(opened, columns.run, columns.forwards)
+        for (_, facts_of_it), state, writer in zip(told, columns.states, columns.writers, strict=True):
+            yield facts_of_it, state, writer

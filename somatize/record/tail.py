@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 from somatize.storage.opened import Opened
 from somatize.storage.view import View, look
 
 from .asked import Place, lines_of, opened_at
-from .reader import facts, forwards
+from .paged import Pages, told_in
 
 _PAUSE = 0.1
 
@@ -26,9 +27,10 @@ def tail(
     """
     following, quiet = since, time.monotonic()
     with opened_at(store) as opened:
+        name = look(opened, lambda view: lines_of(view, run).name)
         while True:
-            living = look(opened, lambda view: _is_written(view, run))
-            for row in _ended(opened, store, run, following):
+            living = look(opened, lambda view: _is_written(view, name))
+            for row in _ended(opened, store, name, following):
                 yield row
                 following, quiet = row["forward"] + 1, time.monotonic()
             if not living or (wait is not None and time.monotonic() - quiet >= wait):
@@ -36,16 +38,15 @@ def tail(
             time.sleep(_PAUSE)
 
 
-def _is_written(view: View, run: str | None) -> bool:
+def _is_written(view: View, run: str) -> bool:
     """Whether a recorder has the run open: it then has a journal, and lives."""
     return any(view.is_alive(tail.writer) for tail in view.tails_of(lines_of(view, run).run))
 
 
-def _ended(opened: Opened, store: Place, run: str | None, following: int) -> Iterator[dict[str, Any]]:
-    highest = look(opened, lambda view: lines_of(view, run).highest())
-    if highest < following:
-        return
-    for row in forwards(store, run, since=following):
-        if row["state"] == "open":
+def _ended(opened: Opened, store: Place, run: str, following: int) -> Iterator[dict[str, Any]]:
+    for rows in Pages(store, run, None, following).rows():
+        some = list(takewhile(lambda row: row["state"] != "open", rows))
+        told = told_in(opened, run, [row["forward"] for row in some])
+        yield from ({**row, "facts": facts} for row, (_, facts) in zip(some, told, strict=True))
+        if len(some) < len(rows):
             return
-        yield {**row, "facts": facts(store, run, row["forward"])}

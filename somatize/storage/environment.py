@@ -189,8 +189,12 @@ class Environment:
     def read_retried(self, work: Callable[[Reading], T]) -> T:
         """What `work` makes of one snapshot; without locks it is tried again until the snapshot held still."""
         if self._env is not None:
-            with self.read() as reading, self._named():
-                return work(reading)
+            try:
+                with self.read() as reading:
+                    return work(reading)
+            except (BadPages, BadValue):
+                with self._named():
+                    raise
         for attempt in range(_ATTEMPTS):
             self._follow()
             made = self._attempt(work, last=attempt == _ATTEMPTS - 1)
@@ -297,9 +301,19 @@ class Environment:
             self._follow()
 
     def sweep(self) -> None:
-        """Clear away the marks of readers that were killed; they would keep old pages from being used again."""
-        if self._env is not None:
-            self._env.reader_check()
+        """Clear away the marks of readers that were killed; they would keep old pages from being used again.
+
+        And map the file anew: pages that were looked at stay with the process, though they are the system's to drop,
+        and after some hours that would be as much as was written. Not while somebody here is reading.
+        """
+        if self._env is None:
+            return
+        self._env.reader_check()
+        if self._gate.shut_at_once():
+            try:
+                self._env.set_mapsize(0)
+            finally:
+                self._gate.open()
 
     def copy_to(self, target: Path) -> None:
         """Write a compacted copy of one snapshot to a new file, also while others write."""

@@ -62,6 +62,14 @@ class Gate:
                 self._condition.wait(max(0.0, until - time.monotonic()))
             return not self._inside
 
+    def shut_at_once(self) -> bool:
+        """`shut`, if that takes no waiting; False, and nothing is changed, if it does."""
+        with self._condition:
+            if self._closed or self._inside:
+                return False
+            self._closed = True
+            return True
+
     def open(self) -> None:
         """Let everybody in again."""
         with self._condition:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from somatize import Graph, Recorder, Store, node
@@ -37,3 +39,30 @@ def test_an_entry_that_is_half_written_when_the_journal_is_read_back_is_not_skip
     assert [row["state"] for row in forwards(store, "r")] == ["ok", "ok"]
     assert [fact["fact"] for fact in facts(store, "r", 1)] == ["ran", "finished", "note"]
     assert store.check() == []
+
+
+def test_a_sweep_lets_go_of_the_pages_that_were_looked_at(tmp_path: Path) -> None:
+    def resident() -> int:
+        """Megabytes of files that are mapped and in memory."""
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("RssFile:")[2].split()[0]) >> 10
+
+    def looks() -> int:
+        with store.opened.records.read() as reading:
+            return sum(len(bytes(value)) for _, value in reading.items()) >> 20
+
+    with Store(tmp_path / "s") as store, Recorder(store, run="r") as recorder:
+        for _ in range(100):
+            recorder({"fact": "note", "text": "x" * 250_000})
+        store.opened.flush()
+        before = resident()
+        assert looks() >= 23
+        grown = resident()
+        assert grown >= before + 15
+        with store.opened.records.read() as reading:
+            store.opened.records.sweep()  # who reads goes on
+            assert reading.get(b"i") is not None
+        assert resident() >= grown - 2
+        store.opened.records.sweep()
+        assert resident() <= grown - 15
+        assert looks() >= 23
