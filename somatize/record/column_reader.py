@@ -261,5 +261,6 @@ def _sorted_series(series: Series, rows: list[int]) -> Series:
     made = Series(series.of, series.stream)
     made.values = array("d", [series.values[row] for row in rows])
     made.kinds = bytearray([series.kinds[row] for row in rows])
-    made.words = series.words
+    place = {row: at for at, row in enumerate(rows)} if series.texts else {}
+    made.texts = {place[row]: text for row, text in series.texts.items() if row in place}
     return made

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from somatize.storage.columns import number
 from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK, OPEN, STATES
 
-__all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "STATES", "Columns", "Series"]
+__all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "STATES", "WORDS", "Columns", "Series"]
 
 MOST_WHYS = 100
 """Of how many broken forwards, the last ones, a figure says why."""
+
+_TEXTS = 64
+"""How many texts of a series are kept that are no number."""
 
 GAP = math.nan
 """What stands in a column where there is no number to draw."""
@@ -33,11 +36,11 @@ class Series:
     """One said number over the rows of a `Columns`: what is drawn, and beside it what was really said.
 
     `values` has a finite number or `GAP` per row, `kinds` one byte per row (`NOTHING`, `NUMBER`, `NAN`, `INF`,
-    `MINUS_INF`, `WORDS`), and `words` the first text that was no number. `of` is what was asked for, `stream` the
-    stream that said it, where a number is said by streams, and `name` is what both are called in a figure.
+    `MINUS_INF`, `WORDS`), and `texts` some of the texts by row that were no number. `of` is what was asked for,
+    `stream` the stream that said it, where a number is said by streams, and `name` what both are called in a figure.
     """
 
-    __slots__ = ("kinds", "name", "of", "stream", "values", "words")
+    __slots__ = ("kinds", "name", "of", "stream", "texts", "values")
 
     def __init__(self, of: str, stream: str | None = None) -> None:
         self.of = of
@@ -45,7 +48,12 @@ class Series:
         self.name = of if stream is None else f"{of} of {stream}"
         self.values: array[float] = array("d")
         self.kinds = bytearray()
-        self.words: str | None = None
+        self.texts: dict[int, str] = {}
+
+    @property
+    def words(self) -> str | None:
+        """The first text that was no number, as far as it is kept."""
+        return self.texts[min(self.texts)] if self.texts else None
 
     def append(self, text: str | None) -> None:
         """The next row, of which `text` was said last, or nothing."""
@@ -59,12 +67,16 @@ class Series:
         value = number(text)
         if value is None:
             self.values[row], self.kinds[row] = GAP, WORDS
-            self.words = text if self.words is None else self.words
+            at = row if row >= 0 else len(self.values) + row
+            if at in self.texts or len(self.texts) < _TEXTS:
+                self.texts[at] = text
         else:
             self.put_number(row, value)
 
     def put_number(self, row: int, value: float) -> None:
         """`put` of a number that was parsed already."""
+        if self.kinds[row] == WORDS:
+            self.texts.pop(row if row >= 0 else len(self.values) + row, None)
         kind = self.kinds[row] = kind_of(value)
         self.values[row] = value if kind == NUMBER else GAP
 

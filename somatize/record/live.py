@@ -151,10 +151,16 @@ class Live:
                 if kind in FIELD:
                     stream = text(fact[FIELD[kind]]) if FIELD[kind] in fact else None
                     sink.said[path, stream] = sink.said[path]
-        if sink.over:
-            with self._lock:
+        self._heard(sink)
+
+    def _heard(self, sink: LiveSink) -> None:
+        """Something was said of a forward; one that goes on has its number from then on, as it has in a record."""
+        with self._lock:
+            if sink.over:
                 self._put(sink)
-            self._stir()
+            elif sink.row < 0:
+                sink.row = self._tally.add(time.time())
+        self._stir()
 
     def note(self, fact: Mapping[str, Any]) -> None:
         """Say a fact of the run as a whole, as to a `Recorder`. What streams say so is drawn over their batches.
@@ -179,6 +185,8 @@ class Live:
             self._by_hand.tell(made)
         elif made["fact"] in self._from_above:
             self(made)
+        elif (sink := self._sink_here()) is not None and not sink.over:
+            self._heard(sink)
 
     def _sink_here(self) -> LiveSink | None:
         if self._by_hand.used:

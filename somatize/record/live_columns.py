@@ -9,7 +9,7 @@ from typing import Any
 from somatize.storage.columns import number
 from somatize.storage.packing import field_path
 
-from .columns import GAP, LOST, MOST_WHYS, NUMBER, OPEN, STATES, Columns, Series
+from .columns import GAP, LOST, MOST_WHYS, NUMBER, OPEN, STATES, WORDS, Columns, Series
 from .outside import Outside
 from .streams import MOST_PANELS, Said, alike, is_split
 
@@ -157,7 +157,7 @@ class Tally:
         if type(said) is float:
             finite = said - said == 0.0
             for one in series:
-                if finite:  # as `put_number` has it, without a call
+                if finite and one.kinds[row] != WORDS:  # as `put_number` has it, without a call
                     one.values[row], one.kinds[row] = said, NUMBER
                 else:
                     one.put_number(row, said)
@@ -195,7 +195,7 @@ class Tally:
             self._fill_writers(copy.writers, rows)
         for series in drawn.series:
             short = Series(series.name)
-            short.values, short.kinds, short.words = series.values[:rows], series.kinds[:rows], series.words
+            short.values, short.kinds, short.texts = series.values[:rows], series.kinds[:rows], series.texts.copy()
             copy.series.append(short)
         self.outside.fill(copy)
         if self._streams:

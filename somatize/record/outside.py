@@ -38,7 +38,7 @@ class _Line:
         rows = len(self.batches)
         made = Columns(run, self.batches[:], bytearray([OK]) * rows, array("d", [GAP]) * rows, self.segments[:])
         series = Series(self.series.of, self.series.stream)
-        series.values, series.kinds, series.words = self.series.values[:], self.series.kinds[:], self.series.words
+        series.values, series.kinds, series.texts = self.series.values[:], self.series.kinds[:], self.series.texts
         made.series = [series]
         return made
 

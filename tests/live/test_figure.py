@@ -79,3 +79,14 @@ def test_a_theme_is_passed_on(graph: Graph) -> None:
     live = Live()
     graph.forward(1, watching=live)
     assert live.figure(theme="dark").layout.paper_bgcolor != live.figure().layout.paper_bgcolor
+
+
+def test_the_text_that_is_shown_is_one_that_still_counts(both: Any, graph: Graph, untitled: Any) -> None:
+    for number, told in enumerate((["early", 1.0], ["late", "words"], [2.0])):
+        graph.forward(number, watching=both.watchers)
+        for value in told:
+            both.say({"fact": "loss", "value": value})
+    both.recorder.close()  # from then on what was said late is put right in the column
+    figure = progress(both.store, "r")
+    assert "1 text that is no number, such as 'words'" in figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert untitled(both.live.figure()) == untitled(figure)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, Live, Node
+from somatize import Graph, Live, Node, node
 from somatize.errors import FactError, FigureError
 from somatize.record import facts, forwards
 from somatize.record import live as live_module
@@ -289,3 +289,17 @@ def test_one_that_is_looked_at_while_threads_tell_it_loses_nothing(graph: Graph)
         done.set()
         looking.result()
     assert sorted(float(row["loss.value"]) for row in live.rows) == [100.0 * n + k for n in range(4) for k in range(60)]
+
+
+@pytest.mark.parametrize("said", [{"fact": "loss", "value": 1.0}, {"fact": "lr", "value": 2}])
+def test_a_forward_of_which_something_is_said_has_its_number_from_then_on(
+    both: Any, graph: Graph, same: Any, said: dict[str, Any]
+) -> None:
+    def outer(value: int) -> int:
+        both.say(said)
+        graph.forward(value, watching=both.watchers)
+        return value
+
+    Graph.somatize(node(outer) >> node(abs)).forward(1, watching=both.watchers)
+    assert [row["nodes"] for row in both.live.rows] == [2, 1]
+    assert same(both.live.rows) == same(forwards(both.store, "r"))
