@@ -58,13 +58,14 @@ def looks(code: CodeType) -> frozenset[int]:
 class InterruptAt:
     """Raises KeyboardInterrupt at the `point`-th of those points in the functions of somatize's engine named."""
 
-    def __init__(self, point: int, *names: str) -> None:
+    def __init__(self, point: int, *names: str, files: tuple[str, ...] = FILES) -> None:
         self.left = point
         self.names = names
+        self.files = files
         self.where = ""
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
-        if frame.f_code.co_name not in self.names or not frame.f_code.co_filename.endswith(FILES):
+        if frame.f_code.co_name not in self.names or not frame.f_code.co_filename.endswith(self.files):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in looks(frame.f_code):

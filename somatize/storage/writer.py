@@ -64,8 +64,6 @@ class Writer(Appender):
     def ends(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
         with self.lock:
-            pending.over = True
-            self.pending.discard(pending)
             facts = pending.facts
             body, nodes, texts = self.packer.pack(facts)
             summary = b"" if texts is None else self.packer.summary(texts)
@@ -74,7 +72,7 @@ class Writer(Appender):
                 batch.give_up()
                 self._say(pending, END if pending.parted else RECORD, (state, nodes, took_us, summary, body))
             else:
-                when = time_ns() // 1000
+                when, at, data = time_ns() // 1000, self._size, b""
                 gate = self.gate
                 flags, count = gate.flags, gate.count
                 flags[BUSY] = 1  # as in `RunGate.take`
@@ -85,11 +83,12 @@ class Writer(Appender):
                 try:
                     rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
-                    if self._size > ROTATE or write(self._fd, data) != len(data):
+                    if at > ROTATE or write(self._fd, data) != len(data):
                         self._write_with_care(data)
                     else:
-                        self._size += len(data)
+                        self._size = at + len(data)
                     pending.number = number
+                    pending.over = True
                     pending.batch = batch
                     pending.line = line = [number, state, nodes, took_us, when, texts, body]
                     if batch.open:
@@ -99,11 +98,30 @@ class Writer(Appender):
                 except OSError as error:
                     gate.give_back(number)
                     self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
+                except BaseException:
+                    self._stopped(pending, number, at, data)
+                    raise
                 finally:
                     gate.leave()
+            pending.over = True
+            self.pending.discard(pending)
             facts.clear()
         if self.committer.idle:
             self.committer.begin()
+
+    def _stopped(self, pending: Pending, number: int, at: int, data: bytes) -> None:
+        """A Ctrl-C came as a record was written: it is in the journal, or its forward is as before and ends again."""
+        self.batch.give_up()  # it may lack what the journal has
+        if self._size == at and self._fd >= 0:
+            if os.fstat(self._fd).st_size == at + len(data) > at:
+                self._size = at + len(data)
+            else:
+                os.ftruncate(self._fd, at)
+                self.gate.give_back(number)
+                return
+        pending.number = number
+        pending.over = True
+        self.pending.discard(pending)
 
     def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
@@ -237,6 +255,11 @@ class Writer(Appender):
         self._judge(problem)
 
     def _left_open(self, pending: Pending) -> None:
+        if pending.over:
+            return
+        if not (pending.facts or pending.parted or pending.place or pending.entered):
+            self.forgets(pending)  # a Ctrl-C came before it began
+            return
         self.write_part(pending)
         pending.over = True
         if pending.number is not None and not self.backlog:

@@ -1,0 +1,56 @@
+"""Ctrl-C as a record is written: at each point where Python looks for signals, one is raised."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+from somatize import Graph, Recorder, Store, node
+from somatize.record import curve, facts, forwards
+from tests.test_interrupts import InterruptAt
+
+G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
+WRITING = ("recorder.py", "writer.py", "packing.py", "numbers.py", "appending.py")
+STEPS = ("opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "_write_with_care")
+
+
+def forward_interrupted(recorder: Recorder, point: int) -> str:
+    """A forward on 1, interrupted at that point of its recording; where that was."""
+    interrupt = InterruptAt(point, *STEPS, files=WRITING)
+    traced = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        G.forward(1, watching=recorder)
+    except KeyboardInterrupt as error:
+        sys.settrace(traced)
+        if str(error) != interrupt.where:
+            raise
+    finally:
+        sys.settrace(traced)
+    return interrupt.where
+
+
+@pytest.mark.parametrize("fields", [[], ["loss"]], ids=["plain", "summarised"])
+def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path, fields: list[str]) -> None:
+    with Store(tmp_path / "s") as store:
+        G.forward(0, watching=Recorder(store, run="warm"))
+        for point in itertools.count():
+            with Recorder(store, run=f"run {point}", summarising=fields) as recorder:
+                G.forward(0, watching=recorder)
+                recorder({"fact": "loss", "value": 0})
+                where = forward_interrupted(recorder, point)
+                G.forward(2, watching=recorder)
+                recorder({"fact": "loss", "value": 2})
+            rows = forwards(store, recorder.run)
+            begun = "opens, " not in where and "begins, " not in where  # there nothing had run
+            assert [(row["state"], row["nodes"]) for row in rows] == [("ok", 2)] * (3 if begun else 2), where
+            assert curve(store, recorder.run) == [(0, 0.0), (len(rows) - 1, 2.0)], where
+            kinds = [[fact["fact"] for fact in facts(store, recorder.run, row["forward"])] for row in rows]
+            assert kinds == [["ran", "ran", "finished", *["loss"] * (row in (rows[0], rows[-1]))] for row in rows]
+            if not where:
+                break
+        assert point > 20
+        assert store.check() == []
