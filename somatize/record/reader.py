@@ -19,7 +19,6 @@ from somatize.storage.columns import number
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, RunLines, Stored
 from somatize.storage.packing import field_path, last_said, unpack
-from somatize.storage.tails import Counted
 from somatize.storage.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
@@ -39,43 +38,55 @@ def runs(store: Place, *, last: int | None = None, since: float | None = None) -
     """
     check_range(last, None)
     with opened_at(store) as opened:
-        rows = look(opened, _run_rows)
-        if any(row["holes"] for row in rows):
-            again = {row["run"]: row["holes"] for row in look(opened, _run_rows)}
+        rows, holes = look(opened, _run_rows)
+        if holes:  # looked at once more, as what another process is about to write would pass for them
+            _, again = look(opened, _run_rows)
             for row in rows:
-                row["holes"] = min(row["holes"], again.get(row["run"], 0))
-    for row in rows:
-        holes = row.pop("holes")
-        row["forwards"] += holes
-        row["lost"] += holes
+                missing = min(holes.get(row["run"], 0), again.get(row["run"], 0))
+                row["forwards"] += missing
+                row["lost"] += missing
     rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
     return rows if last is None else rows[len(rows) - min(last, len(rows)) :]
 
 
-def _run_rows(view: View) -> list[dict[str, Any]]:
+def _run_rows(view: View) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """A row per run, and of each the numbers that were given out and are not, or not yet, written down."""
     going_on = {tail.run for tail in view.tails}
     for key, _ in view.reading.items(b"o"):
         if key[:1] != b"o":
             break
         going_on.add(schema.run_of(key))
-    none = Counted()
-    return [
-        run_row(RunLines(view, run)) if run in going_on else _row_of_run(info, none, info.highest)
-        for run, info in view.runs()
-    ]
+    rows: list[dict[str, Any]] = []
+    holes: dict[str, int] = {}
+    for run, name, totals in view.totals():
+        if run in going_on:
+            row = run_row(RunLines(view, run))
+            missing = row.pop("holes")
+        else:
+            _, known, broke, interrupted, lost, took, first, last, highest, _ = totals
+            row = _run_row(name, known, broke, interrupted, lost, took, first, last)
+            missing = highest + 1 - known
+        rows.append(row)
+        if missing:
+            holes[row["run"]] = missing
+    return rows, holes
 
 
 def run_row(lines: RunLines) -> dict[str, Any]:
     """The row of one run; its `holes` are numbers that were given out and are not, or not yet, written down."""
-    return _row_of_run(lines.info, lines.counted(), lines.highest())
-
-
-def _row_of_run(info: schema.RunInfo, more: Counted, highest: int) -> dict[str, Any]:
-    name, rows, broke, interrupted, lost, took, first, last, _, _ = info
+    name, rows, broke, interrupted, lost, took, first, last, _, _ = lines.info
+    more = lines.counted()
     if more.rows:
         rows, broke, interrupted = rows + more.rows, broke + more.broke, interrupted + more.interrupted
         lost, took, last = lost + more.lost, took + more.took_us, max(last, more.last)
         first = min(first, more.first) if first else more.first
+    row = _run_row(name, rows, broke, interrupted, lost, took, first, last)
+    return {**row, "holes": lines.highest() + 1 - rows}
+
+
+def _run_row(
+    name: str, rows: int, broke: int, interrupted: int, lost: int, took: int, first: int, last: int
+) -> dict[str, Any]:
     return {
         "run": name,
         "forwards": rows,
@@ -85,7 +96,6 @@ def _row_of_run(info: schema.RunInfo, more: Counted, highest: int) -> dict[str, 
         "took_us": took,
         "first": first / 1e6 if rows else None,
         "last": last / 1e6 if rows else None,
-        "holes": highest + 1 - rows,
     }
 
 

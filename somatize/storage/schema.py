@@ -22,9 +22,9 @@ the key too; a chunk has one per column, and in it one per row for the packed fa
 from __future__ import annotations
 
 import struct
-import zlib
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgpack
 
@@ -47,6 +47,7 @@ _BLOCK = struct.Struct(">IQQ")
 _PART = struct.Struct(">IQQQ")
 _CRC = struct.Struct("<I")
 _TOTALS = struct.Struct("<QQQQQQQqQ")
+_SEALED = struct.Struct("<IQQQQQQQqQ")
 _WRITER = struct.Struct("<IIQB")
 
 
@@ -144,13 +145,13 @@ def position_of(key: bytes) -> int:
 
 def seal(key: bytes, value: bytes) -> bytes:
     """A value with its checksum before it."""
-    return _CRC.pack(zlib.crc32(value, zlib.crc32(key))) + value
+    return _CRC.pack(crc32(value, crc32(key))) + value
 
 
 def unseal(key: bytes, sealed: Buffer) -> bytes:
     """The value, if it is the one that was sealed under this key; raises `BadValue`."""
     value = bytes(sealed[4:])
-    if len(sealed) < 4 or _CRC.unpack_from(sealed)[0] != zlib.crc32(value, zlib.crc32(key)):
+    if len(sealed) < 4 or _CRC.unpack_from(sealed)[0] != crc32(value, crc32(key)):
         raise BadValue(f"the value under {key!r} does not carry its checksum")
     return value
 
@@ -172,10 +173,17 @@ def pack_run(key: bytes, info: RunInfo) -> bytes:
 
 def unpack_run(key: bytes, sealed: Buffer) -> RunInfo:
     """A `RunInfo`; raises `BadValue`."""
-    value = sealed[4:]  # not `unseal`: a store has thousands of runs, and a listing unpacks each
-    if len(value) < _TOTALS.size or _CRC.unpack_from(sealed)[0] != zlib.crc32(value, zlib.crc32(key)):
+    name, (_, *totals) = unpack_totals(key, sealed)
+    return RunInfo(name, *totals)
+
+
+def unpack_totals(key: bytes, sealed: Buffer) -> tuple[str, tuple[int, ...]]:
+    """What a `RunInfo` is made of, bare: a name, and after a checksum the rest. A store has thousands of runs to list."""
+    whole = bytes(sealed)
+    totals = _SEALED.unpack_from(whole) if len(whole) >= _SEALED.size else (-1,)
+    if totals[0] != crc32(whole[4:], crc32(key)):
         raise BadValue(f"the value under {key!r} does not carry its checksum")
-    return RunInfo._make((str(value[_TOTALS.size :], "utf-8"), *_TOTALS.unpack_from(value)))
+    return whole[_SEALED.size :].decode(), totals
 
 
 def pack_writer(key: bytes, info: WriterInfo) -> bytes:

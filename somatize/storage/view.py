@@ -81,16 +81,19 @@ class View:
 
     def runs(self) -> Iterator[tuple[int, RunInfo]]:
         """Every run's number and totals, as far as they are committed. A damaged one is named and skipped."""
+        return ((run, RunInfo(name, *totals[1:])) for run, name, totals in self.totals())
+
+    def totals(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        """`runs`, with what `schema.unpack_totals` gives of each."""
+        unpack = schema.unpack_totals
         for key, sealed in self.reading.items(b"r"):
             if key[:1] != b"r":
                 return
-            run = schema.run_of(key)
+            run = int.from_bytes(key[1:], "big")
             try:
-                info = schema.unpack_run(key, sealed)
+                yield run, *unpack(key, sealed)
             except BadValue:
                 warn(f"the totals of run number {run} in {self.opened.path} are damaged; it was skipped")
-            else:
-                yield run, info
 
     def run(self, run: int) -> RunInfo:
         """A run's totals; raises `DamagedStore`."""
