@@ -178,7 +178,7 @@ def unpack_run(key: bytes, sealed: Buffer) -> RunInfo:
 
 
 def unpack_totals(key: bytes, sealed: Buffer) -> tuple[str, tuple[int, ...]]:
-    """What a `RunInfo` is made of, bare: a name, and after a checksum the rest. A store has thousands of runs to list."""
+    """What a `RunInfo` is made of, bare: a name, and after a checksum the rest. A listing unpacks thousands."""
     whole = bytes(sealed)
     totals = _SEALED.unpack_from(whole) if len(whole) >= _SEALED.size else (-1,)
     if totals[0] != crc32(whole[4:], crc32(key)):
