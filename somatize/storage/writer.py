@@ -111,17 +111,22 @@ class Writer(Appender):
 
     def _stopped(self, pending: Pending, number: int, at: int, data: bytes) -> None:
         """A Ctrl-C came as a record was written: it is in the journal, or its forward is as before and ends again."""
+        if self._stands(at, data):
+            pending.number = number
+            pending.over = True
+            self.pending.discard(pending)
+        else:
+            self.gate.give_back(number)
+
+    def _stands(self, at: int, data: bytes) -> bool:
+        """Whether the journal, which ended `at`, has `data` after an interrupt; it is put right."""
         self.batch.give_up()  # it may lack what the journal has
         if self._size == at and self._fd >= 0:
             if os.fstat(self._fd).st_size == at + len(data) > at:
                 self._size = at + len(data)
             else:
                 os.ftruncate(self._fd, at)
-                self.gate.give_back(number)
-                return
-        pending.number = number
-        pending.over = True
-        self.pending.discard(pending)
+        return self._size != at
 
     def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
@@ -148,7 +153,7 @@ class Writer(Appender):
                 batch.give_up()
                 self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
             else:
-                when, at = time_ns() // 1000, self._size
+                when, at, data = time_ns() // 1000, self._size, b""
                 try:
                     rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
@@ -162,6 +167,9 @@ class Writer(Appender):
                         batch.add_late(pending.line, texts, body)
                 except OSError as error:
                     self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
+                except BaseException:
+                    self._stands(at, data)
+                    raise
         if self.committer.idle:
             self.committer.begin()
 

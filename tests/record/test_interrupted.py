@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,29 @@ from tests.test_interrupts import InterruptAt
 
 G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
 WRITING = ("recorder.py", "writer.py", "packing.py", "numbers.py", "appending.py")
-STEPS = ("opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "_write_with_care")
+STEPS = {"opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave"} | {"__call__", "says"}
+    "opens",
+    "begins",
+    "closed",
+    "duration",
+    "ends",
+    "pack",
+    "summary",
+    "give_up",
+    "leave",
+    "_write_with_care",
+    "__call__",
+    "says",
+)
 
 
-def forward_interrupted(recorder: Recorder, point: int) -> str:
-    """A forward on 1, interrupted at that point of its recording; where that was."""
+def interrupted(call: Callable[[], object], point: int) -> str:
+    """Make a call that is interrupted at that point of recording; where that was."""
     interrupt = InterruptAt(point, *STEPS, files=WRITING)
     traced = sys.gettrace()
     sys.settrace(interrupt)
     try:
-        G.forward(1, watching=recorder)
+        call()
     except KeyboardInterrupt as error:
         sys.settrace(traced)
         if str(error) != interrupt.where:
@@ -41,7 +55,7 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
             with Recorder(store, run=f"run {point}", summarising=fields) as recorder:
                 G.forward(0, watching=recorder)
                 recorder({"fact": "loss", "value": 0})
-                where = forward_interrupted(recorder, point)
+                where = interrupted(lambda: G.forward(1, watching=recorder), point)
                 G.forward(2, watching=recorder)
                 recorder({"fact": "loss", "value": 2})
             rows = forwards(store, recorder.run)
@@ -54,3 +68,26 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
                 break
         assert point > 20
         assert store.check() == []
+
+
+def test_a_fact_said_after_its_forward_is_there_once_or_not_whenever_the_interrupt_comes(tmp_path: Path) -> None:
+    with Store(tmp_path / "s") as store:
+        for point in itertools.count():
+            with Recorder(store, run=f"run {point}", summarising=["loss"]) as recorder:
+                G.forward(0, watching=recorder)
+                where = interrupted(lambda: recorder({"fact": "loss", "value": 1}), point)
+                for step in (1, 2):
+                    G.forward(step, watching=recorder)
+                    recorder({"fact": "loss", "value": step})
+            assert curve(store, recorder.run) in (LATER, [(0, 1.0), *LATER]), where
+            said = [
+                [fact["value"] for fact in facts(store, recorder.run, n) if fact["fact"] == "loss"] for n in range(3)
+            ]
+            assert said in ([[], ["1"], ["2"]], [["1"], ["1"], ["2"]]), where
+            if not where:
+                break
+        assert point > 10
+        assert store.check() == []
+
+
+LATER = [(1, 1.0), (2, 2.0)]
