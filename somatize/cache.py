@@ -6,7 +6,6 @@ goes without a name, or without being kept, is told once and why.
 
 from __future__ import annotations
 
-import copy
 import platform
 import sys
 import warnings
@@ -18,7 +17,6 @@ from . import codecs
 from .claims import Claims
 from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreError, Unnameable
 from .keys import Name, Namer, Naming, given
-from .keys.hashing import worded
 from .pieces import Marks
 from .plan import Step
 from .program import Program
@@ -124,7 +122,7 @@ class Cache:
         """The name of each cached step and of all above it, from the roots down; the input is hashed once."""
         names: dict[int, Name] = {}
         root: Name | None = None
-        steps = self.plan.steps
+        steps, implementations, name_of = self.plan.steps, self._implementations, self._naming.name_of
         for number in self._named:
             step = steps[number]
             missing = [source for source in step.inputs if source in self.unnamed] if self.unnamed else None
@@ -138,7 +136,10 @@ class Cache:
                     }
                 else:
                     before = root = root or given(input_, "input", self._ignoring(), self._held)
-                names[number] = self._whole(step, before)
+                name = names[number] = name_of(implementations[step.node].thing, step.marks, before)
+                if step.marks.mapped is not None and step.marks.mapped.batch is not None:
+                    # Given batches, the same code gives something else than given items one by one.
+                    names[number] = name.marked("by batches")
             except Exception as error:
                 self.unnamed[number] = f"{_why(error)}, at node {step.node!r}"
         return names
@@ -147,14 +148,6 @@ class Cache:
         """What does not count in the code that comes with the input: all that a node says it does not depend on."""
         marks = [self.plan.steps[number].marks.cached for number in self._named]
         return tuple(sorted({name for one in marks if one is not None for name in one.ignoring}))
-
-    def _whole(self, step: Step, before: Name | dict[str, Name]) -> Name:
-        name = self._naming.name_of(self._implementations[step.node].thing, step.marks, before)
-        if step.marks.mapped is not None and step.marks.mapped.batch is not None:
-            # Given batches, the same code gives something else than given items one by one.
-            name = copy.copy(name)
-            name.digest = worded("by batches", name.digest).hex()
-        return name
 
     def _wanted(self) -> dict[int, str]:
         """What is looked for in the store, by step."""

@@ -53,6 +53,10 @@ class Name:
         """The parts by name, as plain values: what is kept beside a value, and what `difference` compares."""
         return {**self._own(), "state": self._state and self._state.hex(), "before": dict(self._before)}
 
+    def marked(self, word: str) -> Name:
+        """The same with a word to tell it from this one."""
+        return Name(worded(word, self.digest).hex(), self._own, self._state, self._before)
+
     def __repr__(self) -> str:
         return f"Name({self.digest})"
 
@@ -146,13 +150,14 @@ class Naming:
         Raises `Unnameable`, which does not say the node's id, as that is not known here.
         """
         known = self._looked_up(thing, marks)
-        state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
+        frozen = marks.frozen
+        state = state_of(thing, frozen.state) if frozen is not None else None
         if isinstance(before, Name):
             feeds = {"input": before.digest}
         else:
             feeds = {id: name.digest for id, name in before.items()}
         # Several are handed over in a dict by their ids, which the node can read, and its order.
-        words: list[Any] = list(feeds.values()) if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
+        words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
         digest = worded("node", known.digest, state, words).hex()
         return Name(digest, known.parts, state, feeds)
 

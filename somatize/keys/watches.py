@@ -137,12 +137,12 @@ class Watches:
         for cls, values in self._classes:
             if not _same_members(cls, values):
                 return False
-        return self._values_hold()
-
-    def _values_hold(self) -> bool:
         for holder, size, held in self._holders:
             if not _same_attributes(holder, size, held):
                 return False
+        return not (self._made or self._values) or self._values_hold()
+
+    def _values_hold(self) -> bool:
         for make, thing, digest in self._made:
             if present(make(thing)) != digest:
                 return False
