@@ -61,6 +61,7 @@ def executed(path: Path) -> Any:
         coalesce_streams=True,
         resources={"metadata": {"path": str(HERE)}},
     )
+    client.on_notebook_start = lambda **_: _aside(client, _ONE_BROWSER)
     client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
@@ -75,6 +76,21 @@ def _picture(data: dict[str, Any]) -> None:
         size = {"width": layout.get("width", 700), "height": layout.get("height", 500)}
         png = kaleido.calc_fig_sync(data[PLOTLY], opts={"format": "png", **size})
         data[PNG] = base64.b64encode(png).decode("ascii")
+
+
+_ONE_BROWSER = """
+import kaleido as _kaleido, warnings as _warnings
+_kaleido.start_sync_server(silence_warnings=True)
+_warnings.filterwarnings("ignore", "The kopts argument is ignored")  # plotly gives it all the same
+del _kaleido, _warnings
+"""
+"""Every picture is made by one browser: kaleido would start another for each, which takes seconds."""
+
+
+def _aside(client: nbclient.NotebookClient, code: str) -> None:
+    """Run something in the kernel that is no cell, before what follows."""
+    assert client.kc is not None
+    client.kc.execute(code, silent=True, store_history=False)
 
 
 def without_times(notebook: Any) -> list[str]:
