@@ -204,10 +204,18 @@ class Connection:
                     if message.fields["step"] < 0:
                         live.shipping.unsent(load)
                     return self._failed(trip, message)
-                values = payload.unpack(message.buffers, self.worker.mode)
-                if trip.items:
-                    return Landed({}, done=values)
-                return Landed(dict(zip(trip.slice.returns, values, strict=True)))
+                return self._returned(trip, message)
+
+    def _returned(self, trip: Trip, message: Message) -> Landed:
+        try:
+            values = payload.unpack(message.buffers, self.worker.mode)
+        except (Exception, SystemExit) as wrong:
+            with contextlib.suppress(Exception):
+                wrong.add_note(f"while what came back from host {self.host!r} was put together")
+            return Landed({}, wrong, trip.slice.steps[-1], told=True)
+        if trip.items:
+            return Landed({}, done=values)
+        return Landed(dict(zip(trip.slice.returns, values, strict=True)))
 
     def _failed(self, trip: Trip, message: Message) -> Landed:
         said, mode = message.fields, self.worker.mode

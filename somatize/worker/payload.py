@@ -179,7 +179,7 @@ def _rebuilt(said: dict[str, Any], buffers: list[memoryview], mode: str) -> Base
             if not (isinstance(cls, type) and issubclass(cls, BaseException)):
                 return None
             made = cls(*made)
-    except Exception:
+    except (Exception, SystemExit):
         return None
     same = isinstance(made, BaseException) and type(made).__name__ == said["type"] and _text(made) == said["said"]
     return made if same else None

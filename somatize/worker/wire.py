@@ -96,7 +96,10 @@ class Wire:
             if sizes and max(sizes) >= SMALLEST:
                 sizes, buffers = self._shared(self.segments, sizes, buffers)
         with self._sending:
-            head = self._pack([kind, fields, sizes])
+            try:
+                head = self._pack([kind, fields, sizes])
+            except UnicodeEncodeError:  # a lone surrogate, as names of files have
+                head = msgpack.packb([kind, fields, sizes], use_bin_type=True, unicode_errors="surrogatepass")
             pieces: list[Any] = [_LENGTH.pack(len(head)), head]
             for buffer in buffers:
                 pieces += buffer
@@ -248,7 +251,7 @@ class Wire:
             raise Ended
 
 
-_unpack = functools.partial(msgpack.unpackb, raw=False, strict_map_key=False)
+_unpack = functools.partial(msgpack.unpackb, raw=False, strict_map_key=False, unicode_errors="surrogatepass")
 
 
 def _size(piece: Any) -> int:

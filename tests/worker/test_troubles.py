@@ -132,7 +132,20 @@ def with_a_lock_for_argument(x):
     raise E(threading.Lock())
 
 
-@pytest.mark.parametrize("function", [unreducible, of_a_module_only_there, with_a_lock_for_argument])
+def leaves_when_rebuilt(x):
+    class E(Exception):
+        def __reduce__(self):
+            return exit, ("no",)
+
+        def __str__(self):
+            return "r"
+
+    raise E
+
+
+@pytest.mark.parametrize(
+    "function", [unreducible, of_a_module_only_there, with_a_lock_for_argument, leaves_when_rebuilt]
+)
 def test_what_cannot_be_rebuilt_is_a_remote_error(function: Any, fit: Broker) -> None:
     error = raised_by(function, fit)
     assert isinstance(error, RemoteError)
@@ -180,6 +193,56 @@ def warns_as_an_error(x):
 )
 def test_what_is_raised_is_what_is_raised_here(function: Any, kind: type[BaseException], fit: Broker) -> None:
     assert type(raised_by(function, fit)) is kind
+
+
+def test_text_that_is_no_utf8_arrives(fit: Broker, caplog: Any) -> None:
+    odd = "a \ud800 name \x00"
+
+    def fails(x, ctx):
+        import logging
+        import warnings
+
+        logging.getLogger("far.away").warning(odd)
+        warnings.warn(odd, stacklevel=1)
+        ctx.tell({"fact": "said", "value": odd})
+        raise ValueError(odd)
+
+    def fails_here(x, ctx):
+        ctx.tell({"fact": "said", "value": odd})
+        raise ValueError(odd)
+
+    here: list[dict[str, str]] = []
+    with pytest.raises(ValueError):
+        Graph.somatize(node(fails_here).named("far")).forward(1, watching=here.append)
+    there: list[dict[str, str]] = []
+    with pytest.raises(ValueError) as raised, pytest.warns(UserWarning, match="a \ud800 name"):
+        at_a_host(fails).forward(1, broker=fit, watching=there.append)
+    assert raised.value.args == (odd,)
+    assert "a \ud800 name" in caplog.text
+    told = [{key: fact[key] for key in ("fact", "value", "why") if key in fact} for fact in there if "id" not in fact]
+    assert told == [{key: fact[key] for key in ("fact", "value", "why") if key in fact} for fact in here]
+
+
+def test_an_answer_that_cannot_be_put_together_here_is_said_so_and_the_worker_is_kept(fit: Broker) -> None:
+    def poison(x):
+        import os
+
+        class Poison:
+            def __reduce__(self):
+                return eval, (f"1 / (__import__('os').getpid() == {os.getpid()})",)
+
+        return Poison() if x else os.getpid()
+
+    pid = at_a_host(poison).forward(0, broker=fit)
+    seen: list[dict[str, str]] = []
+    with pytest.raises(ZeroDivisionError) as raised:
+        at_a_host(poison).forward(1, broker=fit, watching=seen.append)
+    assert raised.value.__notes__ == [
+        "while what came back from host 'w1' was put together",
+        "in node 'far', step 1 of 1",
+    ]
+    assert [fact["fact"] for fact in seen if fact["fact"] != "machine"] == ["ran", "broke"]
+    assert at_a_host(poison).forward(0, broker=fit) == pid
 
 
 # -- deaths
