@@ -50,9 +50,11 @@ class Logs:
         error_info, traceback = record.exc_info, record.exc_text
         if error_info and error_info[0] is not None:
             traceback = _formatter.formatException(error_info)
-        host = getattr(record, "host", None)  # of a record that came back from a worker
-        elsewhere = getattr(record, "elsewhere", None) if host is not None else None
-        task = self._current() if elsewhere is None or self.find is None else self.find(*elsewhere)
+        elsewhere = getattr(record, "elsewhere", None)
+        if type(elsewhere) is tuple and self.find is not None:  # it came back from a worker
+            host, task = getattr(record, "host", None), self.find(*elsewhere)
+        else:
+            host, task = None, self._current()
         entry = LogEntry(record.levelno, record.levelname, record.name, message, record.created, task, traceback, host)
         self.kept.append(entry)
         if self._listeners.everyone:
@@ -106,10 +108,12 @@ class StatusHandler(logging.Handler):
                 logs.take(record)
             except Exception:
                 self.handleError(record)
-        if _nobody_else(record, self):
-            last = logging.lastResort
-            if last is not None and record.levelno >= last.level:
-                last.handle(record)
+        for handler in self.logger.handlers:  # most often the answer is near
+            if type(handler) is not StatusHandler:
+                return True
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and _nobody_else(record, self):
+            last.handle(record)
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -183,9 +187,6 @@ class _Warnings:
 
 def _nobody_else(record: logging.LogRecord, asking: StatusHandler) -> bool:
     """Whether the handlers a record passes are all a Status', and `asking` is the first of them."""
-    for handler in asking.logger.handlers:  # most often the answer is near
-        if type(handler) is not StatusHandler:
-            return False
     first: logging.Handler | None = None
     logger: Any = logging.root.manager.loggerDict.get(record.name, asking.logger)
     while logger is not None:

@@ -33,6 +33,7 @@ BROKEN_OFF = "broken off"
 _log = logging.getLogger("somatize.status")
 
 _FINISHED = EventKind.FINISHED
+_GONE = object()
 
 CHAIN: ContextVar[Task | Entered | None] = ContextVar("somatize.tasks", default=None)
 """The task opened or node entered last in this context, of whichever Status; by its `_outer` the others follow."""
@@ -120,7 +121,7 @@ class Tree:
         task.host = host
         task._outer = forward
         if self.alive:
-            forward._children = {**(forward._children or {}), task: None}
+            self._children_of(forward)[task] = None
         return task
 
     def _enter(self, task: Task) -> None:
@@ -130,12 +131,17 @@ class Tree:
         elif parent._children is not None:
             parent._children[task] = None
         else:
-            with self.lock:
-                parent._children = {**(parent._children or {}), task: None}
+            self._children_of(parent)[task] = None
         if self.speaker is not None and not task.quiet:
             self.speaker.opened(task)
         if self.listeners.everyone:
             self.listeners.tell_task(EventKind.STARTED, task)
+
+    def _children_of(self, parent: Task) -> dict[Task, None]:
+        with self.lock:  # two that are the first would have one each
+            if parent._children is None:
+                parent._children = {}
+            return parent._children
 
     def end(
         self,
@@ -151,17 +157,14 @@ class Tree:
         if task._children:
             for child in reversed(_below(task)):
                 self.end(child, kind, why, LEFT_OPEN)
-        with self.lock:
-            if task.state is not OPEN:
-                return
-            task._ended = self.clock() if took is None else task._began + took
-            task.state = FINISHED if kind is _FINISHED else FAILED
+        held = self.roots if task.parent is None else task.parent._children
+        if held is not None and held.pop(task, _GONE) is _GONE and self.alive:
+            return  # another thread ends it just now: whoever takes it out does
+        task._ended = self.clock() if took is None else task._began + took
+        task.state = FINISHED if kind is _FINISHED else FAILED
         if why is not None:
             task.why = facts.why(why) if isinstance(why, BaseException) else why
         task.mark = mark
-        held = self.roots if task.parent is None else task.parent._children
-        if held is not None:
-            held.pop(task, None)
         innermost = CHAIN.get()
         if innermost is not None and innermost.state is not OPEN:
             while innermost is not None and innermost.state is not OPEN:

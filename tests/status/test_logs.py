@@ -408,6 +408,9 @@ def test_many_at_once_from_threads() -> None:
 def test_a_record_that_came_back_from_a_worker_keeps_its_host() -> None:
     facts: list[dict[str, str]] = []
     with Status(watching=facts.append, log_facts="INFO") as status:
-        logging.getLogger("somatize.far").warning("warm", extra={"host": "w1"})
-        assert [entry.host for entry in status.logs] == ["w1"]
-    assert [fact["host"] for fact in facts if fact["fact"] == "log"] == ["w1"]
+        logging.getLogger("somatize.far").warning("warm", extra={"host": "w1", "elsewhere": ("n", None)})
+        for extra in ({"host": "db1"}, {"elsewhere": "there"}, {"host": 1, "task": 2, "node": 3, "level": 4}):
+            logging.getLogger("somatize.here").warning("its own words for it", extra=extra)
+        assert [entry.host for entry in status.logs] == ["w1", None, None, None]
+    assert [fact.get("host") for fact in facts] == ["w1", None, None, None]
+    assert {fact["level"] for fact in facts} == {"WARNING"}

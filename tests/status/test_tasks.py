@@ -6,8 +6,10 @@ import asyncio
 import gc
 import logging
 import math
+import sys
 import threading
 import weakref
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
@@ -308,6 +310,26 @@ def test_threads_may_advance_one_task() -> None:
             thread.join()
     assert task.done == 40_000
     assert seen[-1] == ("finished", "x", 40_000)
+
+
+def test_a_task_that_several_threads_end_ends_once_and_leaves_nothing_behind() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with Status() as status, ThreadPoolExecutor(4) as pool, status.task("root") as root:
+            seen = told(status)
+            for number in range(100):
+                task = status.task(f"{number}")
+                children = list(pool.map(status.carried(lambda _: status.task("child")), range(4)))
+                list(pool.map(lambda end: end(), [task.finish] * 4 + [child.finish for child in children]))
+                assert {task.state, *(child.state for child in children)} == {"finished"}
+                assert task.children == ()
+            assert root.children == ()
+    finally:
+        sys.setswitchinterval(before)
+    names = Counter((kind, name) for kind, name, _ in seen)
+    assert {names["finished", f"{number}"] for number in range(100)} == {1}
+    assert (names["started", "child"], names["finished", "child"]) == (400, 400)
 
 
 def test_a_listener_that_raises_is_logged_and_unsubscribed(caplog: pytest.LogCaptureFixture) -> None:
