@@ -15,7 +15,7 @@ from somatize import errors
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SLOW = {"howto/ray.md"}  # as Ray's own tests
+SLOW = {"howto/ray.md"}  # it starts a Ray of its own
 SITE = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 PAGES = {path.relative_to(DOCS).as_posix(): path for path in SITE[:-1]}
 MARKED = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PAGES]
