@@ -14,6 +14,9 @@ import weakref
 from typing import Any, TextIO
 
 
+_LONGEST = 4096
+
+
 class Region:
     """The lines, and the streams they are kept apart from: what is printed goes above them, as it was written."""
 
@@ -123,7 +126,7 @@ class _Above:
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         with region.lock:
             whole, newline, rest = (self._begun + text).rpartition("\n")
-            self._begun = rest
+            self._begun = rest if len(rest) < _LONGEST else _latest(rest)
             if newline:
                 region.above(self.stream, whole + newline)
         return len(text)
@@ -147,6 +150,11 @@ class _Above:
 
     def __iter__(self) -> Any:
         return iter(self.stream)
+
+
+def _latest(begun: str) -> str:
+    """Of a line that is written over and over, as by another progress bar, how it is now."""
+    return begun[begun.rfind("\r", 0, -1) + 1 :]
 
 
 def _is_terminal(stream: Any) -> bool:

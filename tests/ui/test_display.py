@@ -151,6 +151,18 @@ def test_a_broken_display_stops_nothing(caplog: pytest.LogCaptureFixture, monkey
     assert "goes on" in caplog.text
 
 
+@pytest.mark.parametrize("bar", ["\r{} of 20000", "{} of 20000\r"])
+def test_a_bar_of_others_is_kept_as_it_is_now(bar: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with Status() as status, status.display(live=True, refresh=False):
+        for number in range(20_001):
+            sys.stdout.write(bar.format(number))
+        assert len(sys.stdout._begun) < 2 * 4096  # type: ignore[attr-defined]
+        print()
+    assert screen(terminal.getvalue()) == ["20000 of 20000"]
+
+
 @pytest.mark.parametrize("by", ["draw", "print", "close"])
 def test_a_terminal_that_is_gone_after_a_while_stops_nothing(
     by: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
