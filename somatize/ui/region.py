@@ -13,7 +13,6 @@ import threading
 import weakref
 from typing import Any, TextIO
 
-
 _LONGEST = 4096
 
 
