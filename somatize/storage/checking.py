@@ -27,13 +27,14 @@ _ALL_PAGES = 1 << 40
 
 def check(opened: Opened) -> list[str]:
     """A sentence for each broken invariant; none if all holds. Reads everything, so it takes a while."""
-    wrong: list[str] = []
+    wrong = [f"{opened.path / name} {wrong}" for name, wrong in place.parts(opened.path).items() if wrong]
+    before = len(wrong)
     for environment in (opened.records, opened.values):
         try:
             verify(environment.path, _ALL_PAGES)
         except DamagedStore as error:
             wrong.append(str(error))
-    if wrong:
+    if len(wrong) > before:
         return wrong  # what the pages lead to cannot be trusted
     wrong += opened.records.read_retried(lambda reading: list(_records(reading)))
     wrong += opened.values.read_retried(lambda reading: list(_values(opened, reading)))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import StoreReadOnly
+from somatize.errors import DamagedStore, StoreReadOnly
 
 from . import place
 from .environment import Environment, create
@@ -37,6 +37,7 @@ class Opened:
         self.identity = identity
         self.pid = os.getpid()
         self.references = 0
+        place.complete(path)
         self.writable = place.writable(path)
         self.locks = Locks(path / place.LOCKS, writable=self.writable)
         self.records = Environment(path, place.RECORDS, writable=self.writable)
@@ -93,8 +94,14 @@ class Opened:
         return place.identity(self.path) == self.identity and (self.path / place.LOCKS).exists()
 
     def must_be_writable(self) -> None:
-        """Raise `StoreReadOnly` where this process may not write."""
+        """Raise `StoreReadOnly` where this process may not write, `DamagedStore` where what it takes is not there."""
         if not self.writable:
+            missing = [str(self.path / name) for name, wrong in place.parts(self.path).items() if wrong]
+            if missing:
+                raise DamagedStore(
+                    f"{' and '.join(missing)} is missing, which those who write share; if no process has the store "
+                    "open, make it anew as an empty file"
+                )
             raise StoreReadOnly(
                 f"{self.path} may only be read by this process: its files or directory are not writable"
             )

@@ -166,7 +166,10 @@ def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
 
 def journal_files(opened: Opened) -> list[Path]:
     """The journals there are, in order of writer and generation."""
-    there = [opened.journals / name for name in sorted(os.listdir(opened.journals))]  # noqa: PTH208  it is looked at often
+    try:
+        there = [opened.journals / name for name in sorted(os.listdir(opened.journals))]  # noqa: PTH208  looked at often
+    except FileNotFoundError:
+        return []  # a copy that lost empty directories
     return [path for path in there if journal.parse_name(path) is not None]
 
 

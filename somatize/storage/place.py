@@ -25,7 +25,8 @@ LOCKS = "locks"
 NUMBERS = "numbers"
 JOURNALS = "journals"
 FILES = "files"
-_WRITTEN = (LOCKS, NUMBERS, JOURNALS)
+_PARTS = {LOCKS: Path.is_file, NUMBERS: Path.is_file, JOURNALS: Path.is_dir, FILES: Path.is_dir}
+_MISSING, _OTHER = "is missing from the store", "is not what a store has under this name"
 _MAKING = ".making-"
 _REMOTE = frozenset(
     {"nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"}
@@ -111,6 +112,24 @@ def check_format(path: Path) -> None:
         raise NewerFormat(f"{path} has format {int(number)}; this somatize reads up to {FORMAT}: upgrade it to read on")
     for name in (RECORDS, VALUES):
         newest(path, name)
+    for name, wrong in parts(path).items():
+        if wrong == _OTHER:
+            raise DamagedStore(f"{path / name} {wrong}")
+
+
+def parts(path: Path) -> dict[str, str]:
+    """Of each part of a store, besides its LMDB files, what is wrong with it; empty if nothing is."""
+    return {
+        name: "" if is_kind(path / name) else _OTHER if os.path.lexists(path / name) else _MISSING
+        for name, is_kind in _PARTS.items()
+    }
+
+
+def complete(path: Path) -> None:
+    """Make the directories that a copy lost because they were empty, if this process may."""
+    for name in (JOURNALS, FILES):
+        if not (path / name).exists() and os.access(path, os.W_OK):
+            (path / name).mkdir(exist_ok=True)
 
 
 def newest(path: Path, name: str) -> Path:
@@ -149,7 +168,7 @@ def _generation(file: str, name: str) -> int | None:
 
 def writable(path: Path) -> bool:
     """Whether this process may write everywhere in the store."""
-    files = [path, newest(path, RECORDS), newest(path, VALUES), *(path / name for name in _WRITTEN)]
+    files = [path, newest(path, RECORDS), newest(path, VALUES), *(path / name for name in (LOCKS, NUMBERS, JOURNALS))]
     return all(os.access(file, os.W_OK) for file in files)
 
 

@@ -50,7 +50,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 said = st.sampled_from(["forward", "forward", "late", "older", "own", "open", "go on", "close", "flush", "look"])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(said, max_size=25), last=st.integers(0, 6), since=st.integers(0, 12))
 def test_a_part_of_a_run_is_as_it_is_in_the_whole(
     steps: list[str], last: int, since: int, seldom: None, tmp_path_factory: pytest.TempPathFactory
