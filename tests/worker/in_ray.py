@@ -72,6 +72,12 @@ def opens(x, ctx):
     return x
 
 
+def tells(x, ctx):
+    for number in range(x):
+        ctx.tell({"fact": "loss", "value": number})
+    return x
+
+
 def kind(fact: dict[str, str]) -> str:
     return " ".join(fact[key] for key in ("fact", "node", "host") if key in fact)
 
@@ -130,8 +136,33 @@ def everything(broker: Broker) -> dict[str, Any]:
     adds.n = 2
     said["edited"].append(edited.forward(1, broker=broker))
     said["shown"] = shown(broker)
+    said["many"] = many(broker)
     said["listening"] = listening()
     return said
+
+
+def many(broker: Broker) -> dict[str, Any]:
+    """Of 300 facts that a node says, how they come and in how many messages."""
+    from somatize.worker import ray_broker
+
+    messages: list[Any] = []
+    coming = ray_broker._coming
+
+    def counted(stream: Any) -> Any:
+        for message in coming(stream):
+            messages.append(message)
+            yield message
+
+    seen: list[dict[str, str]] = []
+    ray_broker._coming = counted
+    try:
+        Graph.somatize(node(tells).at("w1")).forward(300, broker=broker, watching=seen.append)
+    finally:
+        ray_broker._coming = coming
+    return {
+        "values": [int(fact["value"]) for fact in seen if fact["fact"] == "loss"],
+        "messages": len(messages),
+    }
 
 
 def shown(broker: Broker) -> list[Any]:

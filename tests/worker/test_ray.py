@@ -47,6 +47,11 @@ def test_the_same_value_and_the_same_facts_in_the_same_order_while_the_slice_run
     assert said["kinds"] == ["ran a", "machine w1", "loss b w1", "ran b w1", "left w1", "ran c", "finished"]
 
 
+def test_many_facts_are_few_messages(said: dict[str, Any]) -> None:
+    assert said["many"]["values"] == list(range(300))
+    assert said["many"]["messages"] < 30
+
+
 def test_a_pool_shares_the_items_of_a_mapped_node(said: dict[str, Any]) -> None:
     assert said["items"] == list(range(20))
     assert said["actors"] == 2
