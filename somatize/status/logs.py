@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -164,25 +165,55 @@ class _Once:
 
 
 class _Warnings:
-    """`logging.captureWarnings`, for as long as any Status wants it; what was captured before stays so."""
+    """Has warnings logged for as long as any Status wants it, where `logging.captureWarnings` does not do so already.
+
+    It is not done by that itself, as who called it meanwhile would find it undone with the last Status.
+    """
 
     _wanted = 0
-    _ours = False
+    _route: _Route | None = None
     _lock = threading.Lock()
 
     def __init__(self) -> None:
         with _Warnings._lock:
             if not _Warnings._wanted and logging._warnings_showwarning is None:  # type: ignore[attr-defined]
-                logging.captureWarnings(True)
-                _Warnings._ours = True
+                _Warnings._route = warnings.showwarning = _Route(warnings.showwarning)
             _Warnings._wanted += 1
 
     def restore(self) -> None:
         with _Warnings._lock:
             _Warnings._wanted -= 1
-            if not _Warnings._wanted and _Warnings._ours:
-                logging.captureWarnings(False)
-                _Warnings._ours = False
+            route = _Warnings._route
+            if _Warnings._wanted or route is None:
+                return
+            _Warnings._route, route.open = None, False
+            if warnings.showwarning is route:
+                warnings.showwarning = route.before
+            elif logging._warnings_showwarning is route:  # type: ignore[attr-defined]
+                logging._warnings_showwarning = route.before  # type: ignore[attr-defined]
+
+
+class _Route:
+    """Shows a warning as a log record; where it is not that which is wanted any more, as it was shown before."""
+
+    def __init__(self, before: Callable[..., None]) -> None:
+        self.before = before
+        self.open = True
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: Any = None,
+        line: str | None = None,
+    ) -> None:
+        if file is None and self.open:
+            text = warnings.formatwarning(message, category, filename, lineno, line)
+            logging.getLogger(_WARNINGS).warning("%s", text)
+        else:
+            self.before(message, category, filename, lineno, file, line)
 
 
 def _nobody_else(record: logging.LogRecord, asking: StatusHandler) -> bool:

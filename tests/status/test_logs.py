@@ -327,6 +327,36 @@ def test_warnings_captured_before_stay_captured() -> None:
     assert warnings.showwarning is showing
 
 
+def test_warnings_captured_inside_stay_captured() -> None:
+    showing = warnings.showwarning
+    status = Status(warnings=True)
+    logging.captureWarnings(True)
+    status.close()
+    try:
+        assert warnings.showwarning is logging._showwarning  # type: ignore[attr-defined]
+    finally:
+        logging.captureWarnings(False)
+    assert warnings.showwarning is showing
+
+
+def test_who_shows_warnings_in_a_way_of_its_own_inside_keeps_it() -> None:
+    shown: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warnings, "showwarning", lambda message, *_: shown.append(f"before {message}"))
+        status = Status(warnings=True)
+        route = warnings.showwarning
+        warnings.showwarning = lambda *given: (shown.append("inside"), route(*given))
+        warnings.showwarning(UserWarning("one"), UserWarning, "f.py", 1)
+        assert "one" in messages(status)[0]
+        status.close()
+        warnings.showwarning(UserWarning("two"), UserWarning, "f.py", 1)
+        with Status(warnings=True) as again:
+            warnings.showwarning(UserWarning("three"), UserWarning, "f.py", 1)
+            assert "three" in messages(again)[0]
+        warnings.showwarning(UserWarning("four"), UserWarning, "f.py", 1, io.StringIO())
+    assert shown == ["inside", "inside", "before two", "inside", "before four"]
+
+
 def test_what_cannot_be_formatted_is_shown_still(capsys: pytest.CaptureFixture[str]) -> None:
     class Bad:
         def __str__(self) -> str:
