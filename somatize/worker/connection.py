@@ -76,7 +76,7 @@ class Connection:
 
     def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         """Take a trip there and back, again where the worker died and every node of it may run again."""
-        with self._turn:
+        with self._turn.once():
             self._carried, self._abandoned, left = trip.forward, False, -1
             try:
                 while True:
@@ -120,7 +120,7 @@ class Connection:
 
     def over(self, forward: int) -> None:
         """Let the worker let go of what it holds of a forward."""
-        with self._turn, contextlib.suppress(Ended, TooLate):
+        with self._turn.once(), contextlib.suppress(Ended, TooLate):
             if self._live is not None:
                 self._live.wire.send("over", {"forward": forward}, until=monotonic() + 1)
 
@@ -136,7 +136,7 @@ class Connection:
         """End the worker, if there is one; called by who is told of its work, the end of the trip sees to the rest."""
         self.hang_up()
         if not self._turn.is_mine():
-            with self._turn:
+            with self._turn.once():
                 self._end(_TO_END)
 
     def forked(self) -> None:

@@ -239,7 +239,7 @@ class ActorConnection:
         steps = trip.program.plan.steps
         left = min(steps[number].marks.retries or 0 for number in trip.slice.steps)
         left = 0 if any(value is HELD for value in trip.values) else left
-        with self._turn:
+        with self._turn.once():
             self._forward = trip.forward
             try:
                 while True:
@@ -351,7 +351,7 @@ class ActorConnection:
 
     def over(self, forward: int) -> None:
         """Let the actor let go of what it holds of a forward."""
-        with self._turn:
+        with self._turn.once():
             if self._actor is not None and not self._closed:
                 self._actor.over.remote(forward)
 
