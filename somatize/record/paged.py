@@ -23,7 +23,7 @@ from somatize.storage.view import View, look
 from .asked import Place, check_range, first_of, lines_of, opened_at
 from .rows import BEFORE, row_of_line, rows_of_block
 
-STRETCH = 16_384
+STRETCH = 8_192
 """How many forwards are read in one look."""
 _TOLD_AT_ONCE = 256
 """Of how many forwards the facts are in memory at once, where they are given one after the other."""
