@@ -21,7 +21,7 @@ from somatize.errors import DamagedStore, SomatizeError, StoreError, StoreReadOn
 
 from . import place
 from .gate import Gate
-from .generation import Generation, take_away
+from .generation import MOST_READERS, Generation, make_lock, take_away
 from .notices import held_back, warn
 from .pages import BadPages, PageFile, verify
 from .transaction import Buffer, Reading, Writing
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 FIRST_MAP = 16 << 20
 """Bytes of address space to begin with. It takes no disk: the file is as long as what was written."""
-_MOST_READERS = 1022
 _VERIFIED_PAGES = 1000
 _ATTEMPTS = 40
 
@@ -118,6 +117,7 @@ class Environment:
         self._lmdb = lmdb
         size = max(FIRST_MAP, os.fstat(fd).st_size)
         try:
+            make_lock(path)
             env = lmdb.open(
                 str(path),
                 subdir=False,
@@ -125,10 +125,12 @@ class Environment:
                 readonly=not self.writable,
                 create=False,
                 metasync=self._full_sync,
-                max_readers=_MOST_READERS,
+                max_readers=MOST_READERS,
                 # A spare transaction keeps its place in the table of readers, and a forked child would give it away.
                 max_spare_txns=0,
             )
+        except OSError as error:
+            raise StoreError(f"{path} cannot be opened: its lock file: {error.strerror or error}") from error
         except lmdb.Error as error:
             raise DamagedStore(f"{path} cannot be opened: {error}") from error
         if not place.is_same(path, fd):
@@ -184,7 +186,7 @@ class Environment:
             except lmdb.ReadersFullError:
                 self._env.reader_check()
                 time.sleep(0.01)
-        raise StoreError(f"{self.path} has {_MOST_READERS} readers at once; no more fit in")
+        raise StoreError(f"{self.path} has {MOST_READERS} readers at once; no more fit in")
 
     def read_retried(self, work: Callable[[Reading], T]) -> T:
         """What `work` makes of one snapshot; without locks it is tried again until the snapshot held still."""
@@ -303,8 +305,7 @@ class Environment:
     def sweep(self) -> None:
         """Clear away the marks of readers that were killed; they would keep old pages from being used again.
 
-        And map the file anew: pages that were looked at stay with the process, though they are the system's to drop,
-        and after some hours that would be as much as was written. Not while somebody here is reading.
+        And map the file anew unless somebody here reads: pages that were looked at stay with the process else.
         """
         if self._env is None:
             return
@@ -324,6 +325,8 @@ class Environment:
             with self._gate.one_of_many():
                 self._env.copyfd(fd, compact=True)
             os.fsync(fd)
+        except self._lmdb.Error as error:
+            raise OSError(*_cause(error), str(target)) from error
         finally:
             os.close(fd)
 
@@ -382,12 +385,16 @@ def _cause(error: Exception) -> tuple[int, str]:
 
 
 def create(path: Path) -> None:
-    """Make an empty LMDB file. It is complete when this returns, and on the disk when it is synced."""
+    """Make an empty LMDB file and its lock file, complete when this returns. Raises OSError where there is no room."""
     import lmdb
 
-    env = lmdb.open(str(path), subdir=False, map_size=1 << 20, max_readers=_MOST_READERS, sync=False)
-    # A first transaction, so that both meta pages and the format of the tree are there.
-    with env.begin(write=True) as txn:
-        txn.put(b"\x00", b"")
-    env.close()
-    path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
+    try:
+        env = lmdb.open(str(path), subdir=False, map_size=1 << 20, lock=False, sync=False)
+        try:
+            with env.begin(write=True) as txn:  # so that both meta pages and the format of the tree are there
+                txn.put(b"\x00", b"")
+        finally:
+            env.close()
+    except lmdb.Error as error:
+        raise OSError(*_cause(error), str(path)) from error
+    make_lock(path)

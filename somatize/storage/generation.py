@@ -6,11 +6,17 @@ transaction, also when it slept through several compactions: what it wrote to a 
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from . import place
+
+MOST_READERS = 1022
+LOCK_BYTES = 64 * (MOST_READERS + 2)
+"""The length of LMDB's lock file: a place for each reader, and what comes before them."""
 
 
 class Generation:
@@ -44,12 +50,51 @@ class Generation:
         for left in self._directory.glob(f".making-{self._name}.*"):
             left.unlink(missing_ok=True)  # by one that was killed
         making = self.path.with_name(f".making-{self.path.name}.{os.getpid()}")
-        copy_to(making)
-        making.rename(self._successor)
+        try:
+            copy_to(making)
+            make_lock(Path(self._successor))
+            making.rename(self._successor)
+        finally:
+            making.unlink(missing_ok=True)
         place.sync(self._directory)
         # The oldest first, so that at any moment each is gone or has a successor.
         for old in place.generations(self._directory, self._name)[:-1]:
             take_away(old)
+
+
+def make_lock(path: Path) -> None:
+    """Make the lock file of an LMDB file, or what it lacks of one. Raises OSError where there is no room.
+
+    LMDB makes it with holes and maps it: where the disk has no room for a hole, the process dies at its first touch.
+    """
+    lock = path.with_name(f"{path.name}-lock")
+    try:
+        there = lock.stat()
+    except FileNotFoundError:
+        _link_zeros(lock)
+        return
+    if there.st_blocks * 512 < LOCK_BYTES and hasattr(os, "posix_fallocate"):
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, 0, LOCK_BYTES)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # else it is a file system that cannot do this
+        finally:
+            os.close(fd)
+
+
+def _link_zeros(lock: Path) -> None:
+    # Made whole and then linked into place: another process may make it too, and use it at once.
+    making = lock.with_name(f".making-{lock.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        making.write_bytes(bytes(LOCK_BYTES))
+        try:
+            os.link(making, lock)
+        except FileExistsError:
+            pass
+    finally:
+        making.unlink(missing_ok=True)
 
 
 def take_away(path: Path) -> None:

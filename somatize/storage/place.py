@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from somatize.errors import DamagedStore, NewerFormat, NoStore, StoreReadOnly, StoreWarning
+from somatize.errors import DamagedStore, NewerFormat, NoStore, StoreError, StoreReadOnly, StoreWarning
 
 FORMAT = 1
 _FORMAT_NAME = "FORMAT"
@@ -27,6 +27,7 @@ JOURNALS = "journals"
 FILES = "files"
 _PARTS = {LOCKS: Path.is_file, NUMBERS: Path.is_file, JOURNALS: Path.is_dir, FILES: Path.is_dir}
 _MISSING, _OTHER = "is missing from the store", "is not what a store has under this name"
+_LMDB_FILES = tuple(f"{name}.lmdb{end}" for name in (RECORDS, VALUES) for end in ("", "-lock"))
 _MAKING = ".making-"
 _REMOTE = frozenset(
     {"nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"}
@@ -60,6 +61,9 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
         raise StoreReadOnly(f"{path} is no store yet, and may not be written to") from None
     try:
         _fill_and_link(making, path, fill)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise StoreError(f"{path} cannot be made a store: {why}") from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
@@ -76,7 +80,7 @@ def is_vacant(path: Path) -> bool:
 
 def _ours(name: str) -> bool:
     # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
-    return name.startswith(_MAKING) or name in {f"{RECORDS}.lmdb", f"{VALUES}.lmdb", LOCKS, NUMBERS, JOURNALS, FILES}
+    return name.startswith(_MAKING) or name in {*_LMDB_FILES, LOCKS, NUMBERS, JOURNALS, FILES}
 
 
 def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> None:
@@ -86,7 +90,7 @@ def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> No
     (making / _FORMAT_NAME).write_text(f"{_FORMAT_START}{FORMAT}\n", encoding="ascii")
     for name in (JOURNALS, FILES):
         (path / name).mkdir(exist_ok=True)
-    for name in (f"{RECORDS}.lmdb", f"{VALUES}.lmdb", LOCKS, NUMBERS, _FORMAT_NAME):
+    for name in (*_LMDB_FILES, LOCKS, NUMBERS, _FORMAT_NAME):
         if (making / name).stat().st_size:
             sync(making / name)
         try:

@@ -1,0 +1,115 @@
+"""A disk without room, met by whatever opens a store on it: an error of ours, and never the end of the process.
+
+LMDB maps its lock file; a hole in it that the disk has no room for ends a process by a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from somatize import Graph, Recorder, Store, node
+from somatize.errors import StoreError
+from somatize.record import forwards, runs
+
+
+@node
+def inc(x: int) -> int:
+    return x + 1
+
+
+G = Graph.somatize(inc)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small file system takes rights that this user does not have")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return filler
+
+
+def recorded(place: Path) -> None:
+    with Store(place) as store, Recorder(store, run="r") as recorder:
+        G.forward(1, watching=recorder)
+
+
+def test_a_new_store_is_refused(disk: Path) -> None:
+    filler = fill(disk)
+    with pytest.raises(StoreError, match="cannot be made a store: No space left on device"):
+        Store(disk / "s")
+    assert list((disk / "s").iterdir()) in ([], [disk / "s" / "journals", disk / "s" / "files"])
+    filler.unlink()
+    recorded(disk / "s")
+    assert [row["forwards"] for row in runs(disk / "s")] == [1]
+
+
+@pytest.mark.parametrize("without", [[], ["records.lmdb-lock", "values.lmdb-lock"]])
+def test_a_store_that_is_there_is_read_or_refused(child: Callable[..., Any], disk: Path, without: list[str]) -> None:
+    place = disk / "s"
+    recorded(place)
+    for name in without:
+        (place / name).unlink()
+        (place / name).touch() if name.startswith("v") else None
+    filler = fill(disk)
+
+    def work(report: Callable[[str], None]) -> None:
+        try:
+            report(str([row["forwards"] for row in runs(place)]))
+            report(str(Store(place).check()))
+        except StoreError as error:
+            report(str(error))
+
+    status, lines = child(work).end(None)
+    refused = [f"{place}/records.lmdb cannot be opened: its lock file: No space left on device"]
+    assert (status, lines) == (0, refused if without else ["[1]", "[]"])
+    filler.unlink()
+    recorded(place)
+    assert len(forwards(place, "r")) == 2
+
+
+def test_a_compaction_without_room_changes_nothing(disk: Path) -> None:
+    with Store(disk / "s") as store:
+        with Recorder(store, run="r") as recorder:
+            G.forward(1, watching=recorder)
+            for _ in range(5):
+                recorder({"fact": "note", "text": "x" * 100_000})
+        before = sorted(one.name for one in (disk / "s").iterdir())
+        filler = fill(disk)
+        os.truncate(filler, filler.stat().st_size - 300_000)
+        with pytest.raises(OSError, match="No space left on device"):
+            store.compact()
+        assert sorted(one.name for one in (disk / "s").iterdir()) == before
+        filler.unlink()
+        store.compact()
+        assert [row["forwards"] for row in runs(store)] == [1]
+        assert store.check() == []
+
+
+def test_the_lock_files_have_no_holes(place: Path) -> None:
+    recorded(place)
+    with Store(place) as store:
+        store.compact()
+    for lock in place.glob("*-lock"):
+        assert lock.stat().st_size == 65536
+        assert lock.stat().st_blocks * 512 >= 65536
+    assert len(list(place.glob("*-lock"))) == 2
