@@ -164,7 +164,7 @@ def asked(place: Path, *, writing: bool) -> list[str]:
     return asking.wrong
 
 
-@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 400), marks=pytest.mark.slow)], ids=["6", "400"])
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 80), marks=pytest.mark.slow)], ids=["6", "80"])
 def test_damage_is_never_a_crash_and_never_a_wrong_value(
     child: Callable[..., Any], whole: Path, tmp_path: Path, seeds: range
 ) -> None:
