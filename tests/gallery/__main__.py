@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bars import time_more, where_time_went
 from boxes import drawn_graphs, drawn_more
-from lines import progress_common, progress_long, progress_names, progress_odd, progress_values
+from lines import progress_common, progress_long, progress_many, progress_names, progress_odd, progress_values
 from playwright.sync_api import sync_playwright
 
 from somatize import plotting
@@ -28,6 +28,7 @@ GROUPS = {
     "odd": progress_odd,
     "long": progress_long,
     "names": progress_names,
+    "many": progress_many,
     "values": progress_values,
     "time": where_time_went,
     "timemore": time_more,

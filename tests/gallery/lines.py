@@ -7,6 +7,7 @@ import random
 
 from somatize.record.columns import BROKE, INTERRUPTED, LOST, OK, OPEN, Columns
 from somatize.record.drawn import progress_picture
+from somatize.record.outside import Outside
 
 
 def columns(count, said, run="tuesday", names=("loss",), states=(), writer_from=(), took=lambda n: 900):
@@ -154,6 +155,27 @@ def progress_names():
         "nothing anywhere": progress_picture(
             [columns(0, falling(), "a"), columns(0, falling(), "b")], title="runs a, b"
         ),
+    }
+
+
+def progress_many():
+    """Streams outside of forwards, and more runs than there are colours."""
+    rate = "throughput.samples_per_s"
+    rng = random.Random(9)
+    outside = Outside([rate])
+    for writer in range(2):
+        for stream, size in (("load", 40), ("<b>valid</b>", 15)):
+            for batches in range(5, 5 * size, 5):
+                said = {"fact": "throughput", "stream": stream, "batches": str(batches)}
+                outside.take(writer, said | {"samples_per_s": repr(9000 + 900 * size * rng.random())})
+    alone, beside = columns(0, falling(), names=()), columns(200, falling(5, 0.98), took=jitter(5))
+    for one in (alone, beside):
+        outside.fill(one)
+    sweep = [columns(80, falling(n, 0.9 + n / 700), f"run {n}", took=jitter(n)) for n in range(60)]
+    return {
+        "streams alone": progress_picture([alone], title="run without a forward"),
+        "streams beside forwards": progress_picture([beside], title="run with both"),
+        "sixty runs": progress_picture(sweep, title="runs 0, 1, 2, 3 and 56 more"),
     }
 
 
