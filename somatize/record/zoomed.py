@@ -31,6 +31,8 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
     def read(stretch: Stretch) -> Picture:
         again = [columns_of(store, one.run, names, stretch) for one in columns]
         alike(again, keys)
+        for part, whole in zip(again, columns, strict=True):
+            part.left_out, part.asked = whole.left_out, whole.asked
         return progress_picture(again, smooth=smooth, theme=theme, title=title, scales=picture.scales)
 
     zoom = Zoom(shown, read, picture)

@@ -132,7 +132,12 @@ def test_streams_without_end_are_not_all_drawn(tmp_path):
             tell([recorder], [[(f"epoch {number:03}", 1.0)] for number in range(MOST + 16)])
         figure = progress(store, of=RATE, smooth=0)
         assert len(lines(figure)) == MOST
-        assert f"{RATE}: 24 of 40 streams are drawn" in figure.layout.title.subtitle.text.replace("<br>", " ")
+        told = f"{RATE}: 24 of 40 streams are drawn"
+        assert told in figure.layout.title.subtitle.text.replace("<br>", " ")
+        zoomed = progress(store, of=RATE, widget=True)
+        zoomed.layout.xaxis.range = [3, 9]
+        assert told in zoomed.layout.title.subtitle.text.replace("<br>", " ")
+        assert "forwards (2 to 10)" in zoomed.layout.title.subtitle.text
 
 
 def test_a_stream_has_one_hue_in_all_panels(tmp_path):
