@@ -99,7 +99,8 @@ class Packer:
         for index, field in fields:
             if field in fact:
                 value = given.get(field)
-                texts[index] = value if type(value) is float else fact[field]
+                # A NaN is its text: what else its bits say, a text does not, and the curve is to be the same from both.
+                texts[index] = value if type(value) is float and value == value else fact[field]
         return packed, self._pack(texts), texts
 
     def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
@@ -173,6 +173,7 @@ said = st.lists(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=said, flushes=st.sets(st.integers(0, 12)))
+@example(said=[[struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]]], flushes=set())  # a NaN that says more
 def test_a_curve_is_the_same_summarised_or_not_whenever_it_was_committed(
     said: list[list[Any]], flushes: set[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
