@@ -82,6 +82,10 @@ class Reach:
         self.watches.value(value)
         return found
 
+    def now(self, value: Any, place: str) -> bytes:
+        """`value`, for what is watched otherwise."""
+        return content(value, place, self.resolver)
+
     def ahead(self) -> list[Any]:
         """The functions and classes that were met and are still to be gone through."""
         return [thing for _, thing in self._todo]

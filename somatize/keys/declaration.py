@@ -14,7 +14,7 @@ from .constructed import Argument, arguments_of, is_node, noted, shown
 from .content import content
 from .hashing import SCALARS, worded
 from .public import attributes_of, unkeyed_names
-from .seen import first_seen
+from .seen import first_seen, models_of
 from .things import hooks, structure
 from .watches import Watches
 
@@ -28,6 +28,7 @@ class Declared(NamedTuple):
     attributes: Mapping[str, Any]
     holder: Any
     partials: list[Any]
+    models: Mapping[str, Any] = {}  # what a Node keeps to itself that learns
 
 
 def declared(thing: Any) -> Declared:
@@ -54,7 +55,9 @@ def declared(thing: Any) -> Declared:
     else:
         given = first_seen(thing) | given
     roots.append(cls)
-    return Declared(title(cls if len(roots) == 1 else roots[0]), roots, given, attributes_of(thing), thing, partials)
+    models = models_of(thing) if is_node(thing) and not tensors.is_module(thing) else {}
+    called = title(cls if len(roots) == 1 else roots[0])
+    return Declared(called, roots, given, attributes_of(thing), thing, partials, models)
 
 
 def _is_code(thing: Any) -> bool:
@@ -85,17 +88,21 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     if (
         plain
         and not found.partials
+        and not found.models
         and set(map(type, found.attributes.values())) <= SCALARS
         and all(one.digest and one.live is None for one in found.arguments.values())
     ):
         return _plainly(found)
     reach = Reach(ignoring)
-    reach.resolver.state = with_state
+    reach.resolver.state = reach.watches.state = with_state
     reach.watches.attributes(found.holder, dict(found.attributes))
     for partial in found.partials:
         reach.watches.made(_handed_over, partial)
     arguments = {name: _argument(reach, value) for name, value in found.arguments.items()}
     attributes = {name: _attribute(reach, name, value) for name, value in found.attributes.items()}
+    if found.models:
+        attributes |= {name: [reach.now(held, f"`{name}`").hex(), ""] for name, held in found.models.items()}
+        reach.watches.made(models_of, found.holder)
     whole = None
     if tensors.is_module(found.holder):
         whole = reach.value(_made_of(found.holder), "the modules")

@@ -134,10 +134,8 @@ def _descriptor(value: Any) -> Expansion:
 
 
 def _module(module: Any, with_state: bool) -> Expansion:
-    parts = structure(module)
-    if with_state:
-        parts = [*parts, tensors.state_of(module), [inner.training for inner in module.modules()]]
-    return Expansion(worded("torch module"), parts)
+    state = [tensors.state_of(module)] if with_state else []
+    return Expansion(worded("torch module"), [*structure(module), *state, [one.training for one in module.modules()]])
 
 
 def structure(module: Any) -> list[Any]:

@@ -85,9 +85,11 @@ def _is_fixed_item(value: Any) -> bool:
 class Watches:
     """A list of things to compare. `hold` says whether all of them are as when they were noted."""
 
-    __slots__ = ("_cells", "_classes", "_functions", "_globals", "_holders", "_made", "_values")
+    __slots__ = ("_cells", "_classes", "_functions", "_globals", "_holders", "_made", "_values", "state")
 
     def __init__(self) -> None:
+        self.state = True
+        """Whether the state of torch's modules is looked at, or settled by what the user called it."""
         self._globals: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._functions: list[tuple[Any, Any, Any, Any, int, Any]] = []
@@ -117,11 +119,14 @@ class Watches:
     def value(self, value: Any) -> None:
         """A value whose identity is watched elsewhere, or not needed: hashed again if it may change."""
         if not is_fixed(value):
-            self._values.append((value, present(value)))
+            self._values.append((value, self._present(value)))
 
     def made(self, make: Callable[[Any], Any], thing: Any) -> None:
         """What is made of a thing afresh each time it is looked at."""
-        self._made.append((make, thing, present(make(thing))))
+        self._made.append((make, thing, self._present(make(thing))))
+
+    def _present(self, value: Any) -> bytes:
+        return content(value, "a value", _BY_IDENTITY if self.state else _BUT_STATE)
 
     def hold(self) -> bool:
         """Whether everything is as it was noted."""
@@ -144,9 +149,9 @@ class Watches:
 
     def _values_hold(self) -> bool:
         for make, thing, digest in self._made:
-            if present(make(thing)) != digest:
+            if self._present(make(thing)) != digest:
                 return False
-        return not any(present(value) != digest for value, digest in self._values)
+        return not any(self._present(value) != digest for value, digest in self._values)
 
 
 def filling(cell: types.CellType) -> Any:
@@ -184,15 +189,17 @@ def _same_members(cls: type, values: tuple[Any, ...]) -> bool:
     return len(now) == len(values) and all(map(is_, now, values))
 
 
-def present(value: Any) -> bytes:
-    """A digest of a value as it is now, good in this process alone: code and objects in it are told by identity."""
-    return content(value, "a value", _BY_IDENTITY)
-
-
 def _identity(value: Any) -> Expansion:
     return Expansion(worded("same", id(value)), [])
 
 
-# What had no name was refused when the name was made; here it is looked at for a change.
-_BY_IDENTITY = Resolver(_identity)
-_BY_IDENTITY.code = _BY_IDENTITY.library = True
+def _by_identity(*, state: bool) -> Resolver:
+    # What had no name was refused when the name was made; here it is looked at for a change.
+    made = Resolver(_identity)
+    made.code = made.library = True
+    made.state = state
+    return made
+
+
+# What makes a digest of a value as it is now, good in this process alone: code and objects in it are told by identity.
+_BY_IDENTITY, _BUT_STATE = _by_identity(state=True), _by_identity(state=False)

@@ -15,10 +15,11 @@ import weakref
 
 import pytest
 
-from somatize import Node, codec
+from somatize import Node, codec, tensors
 from somatize.codecs import registry
 from somatize.errors import Unnameable
-from somatize.keys import Namer, content, given
+from somatize.keys import Namer, content, difference, given
+from somatize.pieces import Cached, Frozen, Marks
 
 torch = pytest.importorskip("torch")
 
@@ -172,6 +173,53 @@ def test_what_it_keeps_to_itself_counts_as_it_was_at_first(name_of):
     node.forward(1)
     node._lock = threading.RLock()
     assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Plain(1)).digest
+
+
+class Owner(Node):
+    """Whose model is its own, and loaded late if it is told so."""
+
+    def __init__(self, late=False):
+        self._layers = None if late else {"all": [torch.nn.Linear(1, 1, bias=False), torch.nn.Dropout(0.5)]}
+
+    def forward(self, x):
+        self._layers = self._layers or {"all": [torch.nn.Linear(1, 1, bias=False)]}
+        return self._layers["all"][0](x)
+
+
+SETTLED = Marks(frozen=Frozen("digest"), cached=Cached())
+
+
+def test_a_model_that_a_node_keeps_to_itself_counts_with_its_state(name_of):
+    torch.manual_seed(0)
+    node, namer = Owner(), Namer()
+    first = name_of(node, namer=namer).digest
+    torch.manual_seed(0)
+    assert name_of(Owner()).digest == first != name_of(Owner()).digest
+    node._layers["all"][0].weight.data.add_(1)
+    second = name_of(node, namer=namer)
+    node._layers["all"][1].eval()
+    third = name_of(node, namer=namer)
+    assert len({first, second.digest, third.digest}) == 3
+    assert difference(second.parts, third.parts) == ["attribute `_layers`"]
+    node._seen = 1
+    assert name_of(node, namer=namer).digest == third.digest
+
+
+def test_what_its_state_is_called_settles_that_but_for_the_mode(name_of, monkeypatch):
+    node, namer = Owner(), Namer()
+    first = name_of(node, SETTLED, namer=namer).digest
+    node._layers["all"][0].weight.data.add_(1)
+    monkeypatch.setattr(tensors, "state_of", lambda _: pytest.fail("looked at"))
+    assert name_of(node, SETTLED, namer=namer).digest == first == name_of(Owner(), SETTLED).digest
+    node._layers["all"][1].eval()
+    assert name_of(node, SETTLED, namer=namer).digest != first
+
+
+def test_a_model_loaded_as_the_node_runs_is_working_state(name_of):
+    node, namer = Owner(late=True), Namer()
+    first = name_of(node, namer=namer).digest
+    node.forward(torch.ones(1))
+    assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Owner(late=True)).digest
 
 
 def test_an_object_that_holds_itself_is_let_go(name_of):
