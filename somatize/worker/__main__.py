@@ -6,15 +6,13 @@ import argparse
 import faulthandler
 import fcntl
 import os
-import select
-import signal
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 from . import standard
+from .life import Life, end_soon
 
 
 def main() -> int:
@@ -33,10 +31,10 @@ def main() -> int:
     from .wire import Wire
 
     server = Server(Wire(reading, writing), _where())
-    threading.Thread(target=_watch, args=(reading, lambda: server.computing), name="somatize-life", daemon=True).start()
+    server.life = Life(reading, lambda: server.computing)
     os.register_at_fork(after_in_child=lambda: os.closerange(reading, writing + 1))
     served = server.serve()
-    threading.Thread(target=_end_soon, args=(1.0,), daemon=True).start()  # whatever node code left running
+    threading.Thread(target=end_soon, args=(1.0,), daemon=True).start()  # whatever node code left running
     return 0 if served else 2
 
 
@@ -63,21 +61,6 @@ def _where() -> Callable[[int, str], None]:
     os.close(int(given))
     pack = struct.Struct("<q").pack_into
     return lambda number, _node: pack(page, 0, number + 1)
-
-
-def _watch(reading: int, computing: Callable[[], bool]) -> None:
-    """End with the one who started this process, even in the middle of a node."""
-    poll = select.poll()
-    poll.register(reading, 0)  # tells only that the other end is gone
-    poll.poll()
-    _end_soon(0.0 if computing() else 1.0)
-
-
-def _end_soon(seconds: float) -> None:
-    time.sleep(seconds)
-    if os.getpgrp() == os.getpid():  # its own group: what it started ends too
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from somatize.program import INPUT
 
 from . import payload, standard
 from .far import Ended, FarProgram, run, run_items
+from .life import Life
 from .machine import Machine
 from .relay import Relay, listen
 from .segments import Probe, Segments, sees
@@ -61,6 +62,8 @@ class Server:
     def __init__(self, wire: Wire, at: Callable[[int, str], None]) -> None:
         self.wire = wire
         self.computing = False
+        self.life: Life | None = None
+        """Where there is one: told when a slice begins and ends."""
         self._at = at
         self._mode = "network"
         self._things: dict[int, Any] = {}
@@ -123,6 +126,8 @@ class Server:
             self._relay.add(["fact", sample])
         try:
             self.computing = True
+            if self.life is not None:
+                self.life.arm()
             try:
                 one = self._declared(asked, message.buffers)
                 return one, self._run(asked, one, message.buffers)
@@ -131,6 +136,8 @@ class Server:
         except BaseException as error:
             return one, Ended({}, error)
         finally:
+            if self.life is not None:
+                self.life.calm()
             self._machine.served += 1
             standard.settle()
 

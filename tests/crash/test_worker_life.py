@@ -24,6 +24,8 @@ def work(x):
         time.sleep(60)
     while x == "spin":
         pass
+    if x == "hold":
+        sum(range(10**11))  # one call, which lets no thread run beside it
     return x
 
 broker = Broker.embedded({{"w1": Worker.spawn([sys.executable, "-m", "somatize.worker"])}})
@@ -49,7 +51,7 @@ def ends(pid: int, within: float = 5) -> bool:
     return False
 
 
-@pytest.mark.parametrize("what", ["sleep", "spin", "idle"])
+@pytest.mark.parametrize("what", ["sleep", "spin", "hold", "idle"])
 @pytest.mark.parametrize("child", ["no child", "a child", "a child of its own session"])
 def test_a_worker_ends_with_its_client(what: str, child: str, tmp_path: Any) -> None:
     code = CLIENT.format(what=what, child=child != "no child", session="session" in child)
