@@ -32,6 +32,7 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── NewerFormat         a store written by a later version
     │   ├── StoreClosed         a handle used after its `close`
     │   ├── StoreReadOnly       a write to a store one may only read; also PermissionError
+    │   ├── NotWritten          what a disk had no room for, or failed to take; also OSError
     │   ├── NotStored           a digest or a name the store does not hold; also KeyError
     │   ├── BadName             a name a store cannot hold; also ValueError
     │   └── NotKeepable         a value no codec can write down; also TypeError
@@ -186,6 +187,10 @@ class StoreClosed(StoreError):
 
 class StoreReadOnly(StoreError, PermissionError):
     """A write was asked of a store that may only be read."""
+
+
+class NotWritten(StoreError, OSError):
+    """A disk had no room for what was to be written, or failed; the store is as it was before."""
 
 
 class NotStored(StoreError, KeyError):

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from somatize.errors import DamagedStore, SomatizeError, StoreError, StoreReadOnly
+from somatize.errors import DamagedStore, NotWritten, SomatizeError, StoreError, StoreReadOnly
 
 from . import place
 from .gate import Gate
@@ -237,8 +237,7 @@ class Environment:
     def write(self, work: Callable[[Writing], T]) -> T:
         """Run `work` in one transaction and commit it, synced to the disk.
 
-        `work` may run again, from the start, when the map had to grow. Whatever it raises undoes all. Raises
-        OSError when the disk is full or fails.
+        `work` may run again, from the start, if the map has to grow. What it raises undoes all. Raises `NotWritten`.
         """
         import lmdb
 
@@ -259,7 +258,7 @@ class Environment:
                 except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
                     raise DamagedStore(f"{self.path} is damaged: {error}") from error
                 except lmdb.Error as error:
-                    raise OSError(*_cause(error)) from error
+                    raise NotWritten(*_cause(error, self.directory), str(self.path)) from error
 
     def _transact(self, work: Callable[[Writing], T]) -> T:
         txn = self._env.begin(write=True, buffers=True)
@@ -326,7 +325,7 @@ class Environment:
                 self._env.copyfd(fd, compact=True)
             os.fsync(fd)
         except self._lmdb.Error as error:
-            raise OSError(*_cause(error), str(target)) from error
+            raise NotWritten(*_cause(error, target.parent), str(target)) from error
         finally:
             os.close(fd)
 
@@ -377,11 +376,12 @@ class BadValue(DamagedStore):
     """A value that does not carry its checksum."""
 
 
-def _cause(error: Exception) -> tuple[int, str]:
-    text = str(error)
+def _cause(error: Exception, directory: Path) -> tuple[int, str]:
     codes = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-    known = next((code for code in codes if os.strerror(code) in text), errno.EIO)
-    return known, text
+    known = next((code for code in codes if os.strerror(code) in str(error)), errno.EIO)
+    if known == errno.EIO and place.is_full(directory):
+        known = errno.ENOSPC  # of what fitted in part LMDB says only that it failed
+    return known, os.strerror(known)
 
 
 def create(path: Path) -> None:
@@ -396,5 +396,5 @@ def create(path: Path) -> None:
         finally:
             env.close()
     except lmdb.Error as error:
-        raise OSError(*_cause(error), str(path)) from error
+        raise NotWritten(*_cause(error, path.parent), str(path)) from error
     make_lock(path)

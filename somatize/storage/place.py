@@ -185,6 +185,15 @@ def identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def is_full(path: Path) -> bool:
+    """Whether the disk under a directory has next to no room left."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < 1 << 16
+
+
 def gone(path: Path) -> NoStore:
     """What is raised where a store was, and now nothing is or another one."""
     return NoStore(f"the store at {path} is gone since it was opened; if another is in its place, open that one")

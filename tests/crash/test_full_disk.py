@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import StoreError
+from somatize.errors import NotWritten, StoreError
 from somatize.record import forwards, runs
 
 
@@ -96,8 +96,10 @@ def test_a_compaction_without_room_changes_nothing(disk: Path) -> None:
         before = sorted(one.name for one in (disk / "s").iterdir())
         filler = fill(disk)
         os.truncate(filler, filler.stat().st_size - 300_000)
-        with pytest.raises(OSError, match="No space left on device"):
-            store.compact()
+        for work in (store.compact, lambda: store.copy(disk / "copy"), lambda: store.put(b"x" * 400_000)):
+            with pytest.raises(NotWritten, match="No space left on device"):
+                work()
+        assert not (disk / "copy").exists()
         assert sorted(one.name for one in (disk / "s").iterdir()) == before
         filler.unlink()
         store.compact()
