@@ -29,6 +29,16 @@ class Reader(click.Command):
         super().__init__(*arguments, **options)
         self.examples = (*(f"somatize {example}" for example in examples), *lines)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words of the line; one that looks like an option may be a name."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name.startswith("--"):
+                raise
+            told = f"{error.format_message()} Before a name that begins with a dash goes -- as a word of its own."
+            raise click.NoSuchOption(error.option_name, told, ctx=ctx) from None
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, as they are typed."""
         if self.examples:

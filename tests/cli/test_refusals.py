@@ -222,3 +222,11 @@ def test_what_help_says_to_call_can_be_called_so():
     for name, option in asked:
         made = Status if name == "Status" else getattr(somatize, name)
         assert option in inspect.signature(made).parameters
+
+
+def test_a_name_that_begins_with_a_dash_is_told_how_to_be_given(recorded):
+    told = stderr("forwards", recorded, "-dash", code=2)
+    assert "No such option" in told
+    assert "-- as a word of its own" in " ".join(told.split())
+    assert "there is no run '-dash'" in stderr("forwards", recorded, "--", "-dash", code=3)
+    assert "-- as a word" not in stderr("forwards", recorded, "--jsn", code=2)

@@ -37,7 +37,7 @@ def store(tmp_path):
             yield store
 
 
-@pytest.mark.parametrize("stretch", [1, 7, 64, 1000])
+@pytest.mark.parametrize("stretch", [7, 1000])
 @pytest.mark.parametrize("asked", [{}, {"last": 11}, {"since": 33}, {"last": 0}, {"since": 99}])
 def test_stretches_put_end_to_end_are_the_whole(store, monkeypatch, stretch, asked):
     monkeypatch.setattr(paged, "STRETCH", stretch)
