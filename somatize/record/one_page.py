@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from somatize import __version__, plotting
+from somatize import plotting
 from somatize.drawing.recorded import recorded
 from somatize.errors import ExportError, NotReplaced
 from somatize.storage.lines import RunLines
@@ -189,7 +190,7 @@ class _Page:
             f"<p>a run of the store {parts.text(self.place, 100)}</p>"
             f"{parts.cards(self.row, self.columns, self.about)}<nav>{nav}</nav></header>\n<main>{body}</main>\n"
             "<noscript><p>The figures are drawn by a script in this page, which is switched off here.</p></noscript>"
-            f"<footer>made by somatize {escape(__version__)}, {made}</footer>\n"
+            f"<footer>made by somatize {escape(_version())}, {made}</footer>\n"
             f'<script type="application/json" id="figures">{self.figures.script()}</script>\n'
             f"<script>{plotting.script()}</script>\n<script>{script}</script></body></html>\n"
         )
@@ -222,3 +223,8 @@ def _timeline(one: OneForward, look: str) -> Picture:
 
 def _figure(name: str) -> str:
     return f'<div class="figure" data-figure="{name}"></div>'
+
+
+def _version() -> str:
+    """That of the package, which is loaded: asked of it by name, as it knows of workers and this band does not."""
+    return str(sys.modules[__name__.partition(".")[0]].__version__)
