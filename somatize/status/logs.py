@@ -24,9 +24,11 @@ from typing import Any
 from .events import LogEntry, LogEvent
 from .listening import Listeners
 from .tasks import Task
+from .tree import CHAIN
 
 _formatter = logging.Formatter()
 _WARNINGS = "py.warnings"
+_new = tuple.__new__
 
 
 class Logs:
@@ -55,8 +57,9 @@ class Logs:
         if type(elsewhere) is tuple and self.find is not None:  # it came back from a worker
             host, task = getattr(record, "host", None), self.find(*elsewhere)
         else:
-            host, task = None, self._current()
-        entry = LogEntry(record.levelno, record.levelname, record.name, message, record.created, task, traceback, host)
+            host, task = None, None if CHAIN.get() is None else self._current()
+        fields = record.levelno, record.levelname, record.name, message, record.created, task, traceback, host
+        entry = _new(LogEntry, fields)  # as LogEntry(*fields), which costs a call more
         self.kept.append(entry)
         if self._listeners.everyone:
             self._listeners.tell(LogEvent(entry))
