@@ -128,6 +128,8 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     bytearray: _memory("bytearray"),
     array: _typed_array,
     re.Pattern: _dumped("pattern", lambda value: [value.pattern, value.flags]),
+    # What a dataclass is constructed with where its field says how to make it: what was made is an attribute.
+    type(getattr(dataclasses, "_HAS_DEFAULT_FACTORY", NotImplemented)): lambda _: Expansion(worded("made anew"), []),
     types.NotImplementedType: lambda _: Expansion(worded("NotImplemented"), []),
     types.ModuleType: lambda value: Expansion(worded("module", value.__name__), []),
 }

@@ -93,10 +93,10 @@ class Watches:
         self._globals: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._functions: list[tuple[Any, Any, Any, Any, int, Any]] = []
-        self._classes: list[tuple[type, tuple[Any, ...]]] = []
+        self._classes: list[tuple[type, Any, tuple[Any, ...]]] = []
         self._values: list[tuple[Any, bytes]] = []
         self._made: list[tuple[Callable[[Any], Any], Any, bytes]] = []
-        self._holders: list[tuple[Any, int, dict[str, Any]]] = []
+        self._holders: list[tuple[Any, type, int, dict[str, Any]]] = []
 
     def name(self, scope: Mapping[str, Any], name: str, value: Any) -> None:
         self._globals.append((scope, name, value))
@@ -107,14 +107,15 @@ class Watches:
     def function(self, function: Any) -> None:
         held = function.__dict__
         has = len(held), held.get("__wrapped__")
-        self._functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__, *has))
+        named = function.__kwdefaults__
+        self._functions.append((function, function.__code__, function.__defaults__, named and dict(named), *has))
 
     def members(self, cls: type) -> None:
-        self._classes.append((cls, tuple(cls.__dict__.values())))
+        self._classes.append((cls, cls.__bases__, tuple(cls.__dict__.values())))
 
     def attributes(self, holder: Any, held: dict[str, Any]) -> None:
         """The public attributes of an object; what may change in them is watched as a value."""
-        self._holders.append((holder, len(getattr(holder, "__dict__", ())), held))
+        self._holders.append((holder, type(holder), len(getattr(holder, "__dict__", ())), held))
 
     def value(self, value: Any) -> None:
         """A value whose identity is watched elsewhere, or not needed: hashed again if it may change."""
@@ -139,11 +140,11 @@ class Watches:
         for noted in self._functions:
             if not _same_function(*noted):
                 return False
-        for cls, values in self._classes:
-            if not _same_members(cls, values):
+        for cls, bases, values in self._classes:
+            if cls.__bases__ is not bases or not _same_members(cls, values):
                 return False
-        for holder, size, held in self._holders:
-            if not _same_attributes(holder, size, held):
+        for holder, cls, size, held in self._holders:
+            if type(holder) is not cls or not _same_attributes(holder, size, held):
                 return False
         return not (self._made or self._values) or self._values_hold()
 
@@ -166,10 +167,16 @@ def _same_function(function: Any, code: Any, defaults: Any, kwdefaults: Any, siz
     return (
         function.__code__ is code
         and function.__defaults__ is defaults
-        and function.__kwdefaults__ is kwdefaults
+        and _same_named(function.__kwdefaults__, kwdefaults)
         and len(function.__dict__) == size
         and function.__dict__.get("__wrapped__") is wrapped
     )
+
+
+def _same_named(now: Any, before: Any) -> bool:
+    if not now or not before:
+        return not now and not before
+    return len(now) == len(before) and all(now.get(name, MISSING) is value for name, value in before.items())
 
 
 def _same_attributes(holder: Any, size: int, held: dict[str, Any]) -> bool:

@@ -143,6 +143,49 @@ def test_what_is_put_on_a_helper_counts(lab, name_of):
     assert name_of(module.node, namer=namer).digest == first
 
 
+def test_what_python_lets_swap_is_noticed(lab, name_of):
+    module = lab.module("""
+        from somatize import Node
+        def node(x, *, k=2):
+            return x * k
+        class Base(Node):
+            def forward(self, x):
+                return x
+        class Other(Node):
+            def forward(self, x):
+                return -x
+        class Child(Base):
+            pass
+    """)
+    namer = Namer()
+    first = name_of(module.node, namer=namer).digest
+    module.node.__kwdefaults__["k"] = 3
+    assert name_of(module.node, namer=namer).digest != first
+    child = module.Child()
+    names = [name_of(child, namer=namer).digest]
+    module.Child.__bases__ = (module.Other,)
+    names.append(name_of(child, namer=namer).digest)
+    child.__class__ = module.Other
+    names.append(name_of(child, namer=namer).digest)
+    assert len(set(names)) == 3
+
+
+@dataclasses.dataclass
+class Made(Node):
+    words: list = dataclasses.field(default_factory=list)
+
+    def forward(self, x):
+        return x
+
+
+def test_a_field_that_is_made_anew_counts_as_it_is(name_of):
+    node, namer = Made(), Namer()
+    first = name_of(node, namer=namer).digest
+    assert name_of(Made()).digest == first
+    node.words.append("a")
+    assert name_of(node, namer=namer).digest != first
+
+
 def test_what_a_partial_hands_over_counts_as_it_is(lab, name_of):
     module = lab.module("def node(words, x, k=1):\n    return x")
     words, namer = ["a"], Namer()
