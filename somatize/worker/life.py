@@ -22,8 +22,6 @@ class Life:
     def __init__(self, reading: int, computing: Callable[[], bool]) -> None:
         self._reading = reading
         self._computing = computing
-        self._poll = select.poll()
-        self._poll.register(reading, 0)  # tells only that the other end is gone
         self._calm = fcntl.fcntl(reading, fcntl.F_GETFL)
         self._armed = self._calm | (os.O_ASYNC if self._signals() else 0)
         threading.Thread(target=self._watch, name="somatize-life", daemon=True).start()
@@ -39,8 +37,6 @@ class Life:
     def arm(self) -> None:
         """A slice begins."""
         fcntl.fcntl(self._reading, fcntl.F_SETFL, self._armed)
-        if self._poll.poll(0):
-            end_soon(0.0)
 
     def calm(self) -> None:
         """A slice has run; what is sent from now on is the next."""
@@ -48,7 +44,7 @@ class Life:
 
     def _watch(self) -> None:
         poll = select.poll()
-        poll.register(self._reading, 0)
+        poll.register(self._reading, 0)  # tells only that the other end is gone
         poll.poll()
         end_soon(0.0 if self._computing() else 1.0)
 

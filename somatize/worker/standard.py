@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import sys
 
 HIGH = 100
 """From which number on the descriptors of this process' own lie, out of the way of those that node code opens."""
 
 _spare = -1
+_three = select.poll()
+for _number in (0, 1, 2):
+    _three.register(_number, 0)
 
 
 def set_apart() -> None:
@@ -30,17 +34,23 @@ def settle() -> None:
             stream.flush()
     if _spare < 0:
         return
-    if not _is_open(2):
-        os.dup2(_spare, 2)
-    if not _is_open(1):
-        os.dup2(2, 1)
-    if not _is_open(0):
-        _empty()
+    found = _three.poll(0)
+    if found:
+        _open_again({number for number, state in found if state & select.POLLNVAL})
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(getattr(sys, name), "closed", False):
             made = open(number, mode, buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
             setattr(sys, name, made)
             setattr(sys, f"__{name}__", made)
+
+
+def _open_again(closed: set[int]) -> None:
+    if 2 in closed:
+        os.dup2(_spare, 2)
+    if 1 in closed:
+        os.dup2(2, 1)
+    if 0 in closed:
+        _empty()
 
 
 def _empty() -> None:
@@ -49,11 +59,3 @@ def _empty() -> None:
         os.dup2(nothing, 0)
         os.close(nothing)
     os.set_inheritable(0, True)
-
-
-def _is_open(number: int) -> bool:
-    try:
-        fcntl.fcntl(number, fcntl.F_GETFD)
-    except OSError:
-        return False
-    return True
