@@ -35,19 +35,26 @@ def run_plain(program: Program, given: Any, watching_: watching.Watching, graph:
         forward.key, forward.gate, forward.tell = program.key, None, watching_
         if around is not None:
             forward.parent = around
-        here = HERE.set(forward)
-        program.running.append(forward)
-        try:
+        here = None
+        try:  # HERE is set within: a Ctrl-C may come before its token is in hand
+            here = HERE.set(forward)
+            program.running.append(forward)
             return _observe(program, given, forward)
         finally:
-            program.running.remove(forward)
-            HERE.reset(here)
+            try:
+                HERE.reset(here) if here is not None else HERE.set(around)
+            finally:
+                try:
+                    program.running.remove(forward)
+                except ValueError:  # a Ctrl-C came before it was there
+                    pass
     if watching_ is None and around is None:
-        here = HERE.set(program.unwatched)
+        here = None
         try:
+            here = HERE.set(program.unwatched)
             return _walk(program, given, program.unwatched)
         finally:
-            HERE.reset(here)
+            HERE.reset(here) if here is not None else HERE.set(None)
     if watching_ is None:
         return run(program, given, None, graph, 1)
     forward = Forward()
@@ -62,19 +69,23 @@ def run_plain(program: Program, given: Any, watching_: watching.Watching, graph:
 
 def _plainly(program: Program, given: Any, forward: Forward) -> Any:
     """The plan as calls one after the other, told to whoever watches."""
-    here = HERE.set(forward)
+    here = None
     try:
+        here = HERE.set(forward)
         if forward.tell is None:
             return _walk(program, given, forward)
-        program.running.append(forward)
         try:
+            program.running.append(forward)
             return _observe(program, given, forward)
         finally:
-            program.running.remove(forward)
+            try:
+                program.running.remove(forward)
+            except ValueError:  # a Ctrl-C came before it was there
+                pass
             if forward.doors or forward.raised or forward.opened:
                 forward.close()
     finally:
-        HERE.reset(here)
+        HERE.reset(here) if here is not None else HERE.set(forward.parent)
 
 
 def run(
@@ -111,19 +122,23 @@ def _by_agenda(
     program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: Broker | None
 ) -> Any:
     """The plan by an agenda, told to whoever watches."""
-    here = HERE.set(forward)
+    here = None
     try:
+        here = HERE.set(forward)
         if forward.tell is None:
             return _walk_agenda(program, given, forward, threads, keeping, broker)
-        program.running.append(forward)
         try:
+            program.running.append(forward)
             return _observe_agenda(program, given, forward, threads, keeping, broker)
         finally:
-            program.running.remove(forward)
+            try:
+                program.running.remove(forward)
+            except ValueError:  # a Ctrl-C came before it was there
+                pass
             if forward.doors or forward.raised or forward.opened:
                 forward.close()
     finally:
-        HERE.reset(here)
+        HERE.reset(here) if here is not None else HERE.set(forward.parent)
 
 
 def _walk(program: Program, given: Any, forward: Forward) -> Any:

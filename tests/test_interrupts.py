@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Node, node
+from somatize.watching import forward_here
 
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 FILES = ("somatize/engine.py", "somatize/ending.py", "somatize/places.py", "somatize/watching.py")
@@ -46,8 +47,11 @@ class Sinks:
 
 @functools.cache
 def looks(code: CodeType) -> frozenset[int]:
-    """The offsets of the instructions before which Python may have raised what a signal asks for."""
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL")]
+    """The offsets of the instructions before which Python may have raised what a signal asks for.
+
+    What comes after a call is raised by the call itself; a NOP, which may stand for a `try`, is in no block.
+    """
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL", "NOP")]
     return frozenset(
         after.offset
         for before, after in itertools.pairwise(instructions)
@@ -185,6 +189,7 @@ def test_a_sink_that_knows_whether_it_was_closed_is_closed_whenever_an_interrupt
         finally:
             sys.settrace(traced)
         assert watcher.closed_after == [len(watcher.told)], interrupt.where
+        assert forward_here() is None, interrupt.where
         if not interrupt.where:
             break
     assert point > 10
