@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import sys
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
@@ -98,14 +98,25 @@ class Cache:
             return None
         return Found(value, len(data), clock() - began)
 
-    def keep(self, step: Step, name: Name, value: Any, also: Mapping[str, Any] | None = None) -> Found | None:
-        """Write a result down; handed on is what a recall would give. None where it cannot be kept, which is said."""
+    def keep(
+        self,
+        step: Step,
+        name: Name,
+        value: Any,
+        also: Mapping[str, Any] | None = None,
+        write: Callable[[str, bytes | memoryview, Mapping[str, Any]], object] | None = None,
+    ) -> Found | None:
+        """Write a result down; handed on is what a recall would give. None where it cannot be kept, which is said.
+
+        `write` does it in place of `Store.keep_bytes`.
+        """
         if not self.keeping:
             return None
         began = clock()
+        write = write or self.store.keep_bytes
         try:
             meta = {**self._meta(step, name), **(also or {})}
-            made, size = codecs.handed_on(value, lambda data: self.store.keep_bytes(name.digest, data, meta))
+            made, size = codecs.handed_on(value, lambda data: write(name.digest, data, meta))
         except NotKeepable as error:
             notice(f"the result of node {step.node!r} is not kept: {error}; a `codec` for its type would let it be")
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -122,6 +122,12 @@ class Store:
         kept.keep(self.opened, values.check_name(name), data, meta)
         if self._limit is not None:
             self._limit.kept(self.opened, len(data))
+
+    def keep_all(self, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
+        """`keep_bytes` for several names, none of them large, with one wait for the disk: all of them or none."""
+        kept.keep_all(self.opened, entries)
+        if self._limit is not None:
+            self._limit.kept(self.opened, sum(len(data) for _, data, _ in entries))
 
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""

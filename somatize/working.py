@@ -9,8 +9,9 @@ from .agenda import Role
 from .cache import CLAIMS, Cache, Found
 from .calling import Calls, Outcome, call
 from .dealing import Dealing
-from .errors import GraphError, UnknownNode, Unnameable, nearest
+from .errors import GraphError, UnknownNode, nearest
 from .facts import Fact
+from .item_memory import ItemMemory
 from .keys import Name
 from .mapped import Through
 from .plan import Plan
@@ -145,14 +146,18 @@ class Works(Calls):
             far = Dealing(self._trips, step.number, mapped.batch)
             call, batch = far.answers, far.window
         memory = (
-            _Memory(self.cache, step.number) if self.cache is not None and self._marks[step.number].cached else None
+            ItemMemory(self.cache, step.number) if self.cache is not None and self._marks[step.number].cached else None
         )
         progress = self._progress(step.node) if self._forward.tell is not None else None
         through = Through(step.node, call, batch, memory, progress)
         began = self.clock()
         answers, error = None, None
         try:
-            answers = through.run(value)
+            try:
+                answers = through.run(value)
+            finally:
+                if memory is not None:
+                    memory.write()
         except BaseException as raised:
             error = raised
         took = self.clock() - began
@@ -167,77 +172,15 @@ class Works(Calls):
             kind="recalled" if through.items and through.recalled == through.items else "ran",
             bytes=memory.recalled_bytes if memory is not None else 0,
             before=(_items_fact(step.node, through.items, through.ran, through.recalled, through.failed),),
-            after=memory.told(step.node) if memory is not None else (),
+            after=(_kept_fact(step.node, memory.kept_bytes, memory.kept_took),)
+            if memory is not None and memory.kept
+            else (),
             place=through.place,
             host=host,
         )
 
     def _progress(self, node: str) -> Callable[[int, int | None], None]:
         return lambda done, total: self._forward.progress(node, done, total)
-
-
-class _Memory:
-    """What is kept of single items of one mapped node, in one forward."""
-
-    def __init__(self, cache: Cache, number: int) -> None:
-        self._cache = cache
-        self._number = number
-        self._step = cache.plan.steps[number]
-        self._names: dict[str, Name] = {}
-        self._order: list[str | None] = []
-        self._refreshed = cache.refreshes(number)
-        self._there: set[str] = set()  # what the store is known to hold
-        self.kept_bytes = self.kept_took = self.kept = self.recalled_bytes = 0
-
-    def name(self, item: Any) -> str | None:
-        try:
-            name = self._cache.item_name(self._number, item)
-        except Unnameable as error:
-            self._cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
-            self._cache.say_unnamed(self._number)
-            self._order.append(None)
-            return None
-        self._names[name.digest] = name
-        self._order.append(name.digest)
-        return name.digest
-
-    def claim(self, names: list[str]) -> set[str]:
-        taken = CLAIMS.take([(self._cache.store, name) for name in names])
-        return {name for name in names if (self._cache.store, name) in taken}
-
-    def settle(self, names: set[str]) -> None:
-        CLAIMS.release([(self._cache.store, name) for name in names])
-
-    def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
-        if waiting:
-            CLAIMS.wait((self._cache.store, name))
-        if self._refreshed and name not in self._there:
-            return None
-        found = self._cache.recall(name)
-        if found is None:
-            return None
-        self._there.add(name)
-        self.recalled_bytes += found.bytes
-        return (found.value,)
-
-    def keep(self, name: str, answer: Any) -> Any:
-        kept = self._cache.keep(self._step, self._names[name], answer, {"item": True})
-        if kept is None:
-            return answer
-        self._there.add(name)
-        self.kept += 1
-        self.kept_bytes += kept.bytes
-        self.kept_took += kept.took
-        return kept.value
-
-    def keep_whole(self) -> None:
-        """The names of all items under the name of the whole input, so that the next forward need not make them."""
-        whole = self._cache.names.get(self._number)
-        if whole is not None and self._there.issuperset(self._order):
-            self._cache.keep(self._step, whole, list(self._order), {"items": len(self._order)})
-
-    def told(self, node: str) -> tuple[Fact, ...]:
-        return (_kept_fact(node, self.kept_bytes, self.kept_took),) if self.kept else ()
 
 
 def caller(step: Bound) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ pruning, which takes away what no name points at any more, leaves them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,10 +47,7 @@ class Entry(NamedTuple):
 def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> None:
     """Keep bytes under a name, in place of what was kept there; whole or not at all."""
     opened.must_be_writable()
-    digest = values.digest_of(data)
-    key = b"k" + _key(name)
-    said = {**meta, "bytes": len(data), "xxh3": _checksum(data)}
-    sealed = schema.seal(key, msgpack.packb([name, digest, time.time(), said]))
+    digest, key, sealed = _sealed(name, data, meta)
     large = len(data) >= values.LARGE
     if large:
         values.write_file(values.file_of(opened, digest), data)
@@ -65,6 +62,29 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
 
     opened.values.write(work)
     opened.used.note(opened, _key(name))
+
+
+def keep_all(opened: Opened, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
+    """`keep` for several that are not large, with one wait for the disk: all of them or none."""
+    opened.must_be_writable()
+    made = [(*_sealed(name, data, meta), data) for name, data, meta in entries]
+
+    def work(txn: Writing) -> None:
+        for digest, key, sealed, data in made:
+            txn.put(b"d" + bytes.fromhex(digest), data)
+            txn.put(key, sealed)
+
+    opened.values.write(work)
+    for name, _, _ in entries:
+        opened.used.note(opened, _key(name))
+
+
+def _sealed(name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
+    """The digest of bytes to be kept, the key of their name, and what stands there."""
+    digest = values.digest_of(data)
+    key = b"k" + _key(name)
+    said = {**meta, "bytes": len(data), "xxh3": _checksum(data)}
+    return digest, key, schema.seal(key, msgpack.packb([name, digest, time.time(), said]))
 
 
 def value_of(data: bytes | memoryview) -> Any:

@@ -1,0 +1,126 @@
+"""What is kept of single items of a mapped node.
+
+Answers that come quickly are written down together, as each wait for the disk takes longer than most of them: a
+process that is killed has to make those of the last moment again, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from time import perf_counter_ns as clock
+from typing import Any
+
+from .cache import CLAIMS, Cache, notice
+from .errors import SomatizeError, Unnameable
+from .keys import Name
+
+_TOGETHER = 0.05
+"""Seconds that an answer waits at most for the ones after it, if these come; a slower node's are written one by one."""
+_MOST_BYTES = 4 << 20
+_LITTLE = 64 << 10
+"""Bytes up to which an answer waits for others."""
+
+
+class ItemMemory:
+    """What is kept of the items of one mapped node, in one forward."""
+
+    def __init__(self, cache: Cache, number: int) -> None:
+        self._cache = cache
+        self._number = number
+        self._step = cache.plan.steps[number]
+        self._names: dict[str, Name] = {}
+        self._order: list[str | None] = []
+        self._refreshed = cache.refreshes(number)
+        self._there: set[str] = set()  # what the store is known to hold, or is about to
+        self._waiting: dict[str, tuple[str, bytes, Mapping[str, Any]]] = {}
+        self._waiting_bytes = 0
+        self._claimed: set[str] = set()
+        self._written = monotonic()
+        self.kept_bytes = self.kept_took = self.kept = self.recalled_bytes = 0
+
+    def name(self, item: Any) -> str | None:
+        """What the answer to an item is called; None where it cannot be named, which is said."""
+        try:
+            name = self._cache.item_name(self._number, item)
+        except Unnameable as error:
+            self._cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
+            self._cache.say_unnamed(self._number)
+            self._order.append(None)
+            return None
+        self._names[name.digest] = name
+        self._order.append(name.digest)
+        return name.digest
+
+    def claim(self, names: list[str]) -> set[str]:
+        """Those of the names that no other thread computes just now; they are the caller's until `settle`."""
+        taken = CLAIMS.take([(self._cache.store, name) for name in names])
+        return {name for name in names if (self._cache.store, name) in taken}
+
+    def settle(self, names: set[str]) -> None:
+        """They are computed, or given up: others are let at them as soon as they are written down."""
+        self._claimed |= names
+        if self._waiting_bytes > _MOST_BYTES or monotonic() - self._written > _TOGETHER:
+            self.write()
+        else:
+            self._release(names.difference(self._waiting))
+
+    def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
+        """The answer kept under a name; with `waiting`, after whoever computes it just now."""
+        if waiting or name in self._waiting:
+            self.write()  # nobody may wait for a thread that holds back what others wait for
+        if waiting:
+            CLAIMS.wait((self._cache.store, name))
+        if self._refreshed and name not in self._there:
+            return None
+        found = self._cache.recall(name)
+        if found is None:
+            return None
+        self._there.add(name)
+        self.recalled_bytes += found.bytes
+        return (found.value,)
+
+    def keep(self, name: str, answer: Any) -> Any:
+        """Have an answer written down; gives what is to be handed on."""
+        kept = self._cache.keep(self._step, self._names[name], answer, {"item": True}, self._take)
+        if kept is None:
+            return answer
+        self._there.add(name)
+        self.kept += 1
+        self.kept_bytes += kept.bytes
+        self.kept_took += kept.took
+        return kept.value
+
+    def _take(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
+        if len(data) > _LITTLE:
+            self._cache.store.keep_bytes(name, data, meta)
+        else:
+            self._waiting[name] = (name, bytes(data), meta)
+            self._waiting_bytes += len(data)
+
+    def write(self) -> None:
+        """Write down what waits. Where that fails it is said, and the answers are handed on as they are."""
+        waiting, self._waiting = self._waiting, {}
+        try:
+            if waiting:
+                began = clock()
+                self._cache.store.keep_all(list(waiting.values()))
+                self.kept_took += clock() - began
+        except (SomatizeError, OSError) as error:
+            self.kept -= len(waiting)
+            self.kept_bytes -= self._waiting_bytes
+            self._there.difference_update(waiting)
+            notice(f"results of items of node {self._step.node!r} could not be kept, and are handed on: {error}")
+        finally:
+            self._waiting_bytes, self._written = 0, monotonic()
+            self._release(self._claimed)
+
+    def _release(self, names: set[str]) -> None:
+        CLAIMS.release([(self._cache.store, name) for name in names])
+        self._claimed = self._claimed - names
+
+    def keep_whole(self) -> None:
+        """The names of all items under the name of the whole input, so that the next forward need not make them."""
+        whole = self._cache.names.get(self._number)
+        if whole is not None and self._there.issuperset(self._order):
+            self._cache.keep(self._step, whole, list(self._order), {"items": len(self._order)})
