@@ -99,7 +99,7 @@ class Writer(Appender):
                     gate.give_back(number)
                     self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
                 except BaseException:
-                    self._stopped(pending, number, at, data)
+                    self._stopped(pending, number, data)
                     raise
                 finally:
                     gate.leave()
@@ -109,24 +109,26 @@ class Writer(Appender):
         if self.committer.idle:
             self.committer.begin()
 
-    def _stopped(self, pending: Pending, number: int, at: int, data: bytes) -> None:
+    def _stopped(self, pending: Pending, number: int, data: bytes) -> None:
         """A Ctrl-C came as a record was written: it is in the journal, or its forward is as before and ends again."""
-        if self._stands(at, data):
+        if self._stands(data):
             pending.number = number
             pending.over = True
             self.pending.discard(pending)
         else:
             self.gate.give_back(number)
 
-    def _stands(self, at: int, data: bytes) -> bool:
-        """Whether the journal, which ended `at`, has `data` after an interrupt; it is put right."""
+    def _stands(self, data: bytes) -> bool:
+        """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
         self.batch.give_up()  # it may lack what the journal has
-        if self._size == at and self._fd >= 0:
-            if os.fstat(self._fd).st_size == at + len(data) > at:
-                self._size = at + len(data)
-            else:
-                os.ftruncate(self._fd, at)
-        return self._size != at
+        if self._fd < 0:
+            return False
+        end = os.fstat(self._fd).st_size
+        if data and os.pread(self._fd, len(data), max(0, end - len(data))) == data:
+            self._size = end
+            return True
+        os.ftruncate(self._fd, self._size)
+        return False
 
     def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
@@ -168,7 +170,7 @@ class Writer(Appender):
                 except OSError as error:
                     self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
                 except BaseException:
-                    self._stands(at, data)
+                    self._stands(data)
                     raise
         if self.committer.idle:
             self.committer.begin()
