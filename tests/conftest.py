@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +18,10 @@ from somatize.errors import FactError
 # jsonschema, and so all that reads notebooks, builds the 38 parsers of this one when it is imported: four seconds for
 # formats that no notebook has. It does without where it is not installed.
 sys.modules.setdefault("rfc3987_syntax", None)
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would each program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("busy", deadline=None)
