@@ -113,6 +113,7 @@ class Server:
             self._held.pop(message.fields["forward"], None)
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
+            standard.settle()  # nobody waits for this
             self._machine.look()
 
     def _slice(self, message: Message) -> tuple[Declared | None, Ended]:
@@ -139,7 +140,7 @@ class Server:
             if self.life is not None:
                 self.life.calm()
             self._machine.served += 1
-            standard.settle()
+            standard.flush()
 
     def _run(self, asked: dict[str, Any], one: Declared, buffers: list[memoryview]) -> Ended:
         sent = payload.unpack(buffers[asked.get("code_buffers", 0) :], self._mode)

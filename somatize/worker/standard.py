@@ -27,11 +27,18 @@ def set_apart() -> None:
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
 
+def flush() -> None:
+    """What a node wrote is on its way, before its answer is."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:  # node code closed one, or put something else in its place
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+
+
 def settle() -> None:
-    """After a node: what it wrote is on its way, and what it closed is open again for the next one."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # node code closed it, or put something else in its place
-            stream.flush()
+    """What a node closed is open again for the next one."""
     if _spare < 0:
         return
     found = _three.poll(0)
