@@ -61,22 +61,24 @@ def run_plain(program: Program, given: Any, watching_: watching.Watching, graph:
     forward.key, forward.gate, forward.parent = program.key, None, around
     try:
         watching.watch(forward, watching_, graph, plain=True)
-        return _plainly(program, given, forward)
+        return _within(program, given, forward)
     except BaseException as error:
         forward.left_by(error)
         raise
 
 
-def _plainly(program: Program, given: Any, forward: Forward) -> Any:
-    """The plan as calls one after the other, told to whoever watches."""
+def _within(program: Program, given: Any, forward: Forward, agenda: Any = None) -> Any:
+    """The plan, told to whoever watches: as calls one after the other, or by an agenda (threads, keeping, broker)."""
     here = None
     try:
         here = HERE.set(forward)
         if forward.tell is None:
-            return _walk(program, given, forward)
+            return _walk(program, given, forward) if agenda is None else _walk_agenda(program, given, forward, *agenda)
         try:
             program.running.append(forward)
-            return _observe(program, given, forward)
+            if agenda is None:
+                return _observe(program, given, forward)
+            return _observe_agenda(program, given, forward, *agenda)
         finally:
             try:
                 program.running.remove(forward)
@@ -110,35 +112,10 @@ def run(
     try:
         if watching_ is not None:
             watching.watch(forward, watching_, graph, plain=plain)
-        if plain:
-            return _plainly(program, given, forward)
-        return _by_agenda(program, given, forward, threads, keeping, broker)
+        return _within(program, given, forward, None if plain else (threads, keeping, broker))
     except BaseException as error:
         forward.left_by(error)
         raise
-
-
-def _by_agenda(
-    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: Broker | None
-) -> Any:
-    """The plan by an agenda, told to whoever watches."""
-    here = None
-    try:
-        here = HERE.set(forward)
-        if forward.tell is None:
-            return _walk_agenda(program, given, forward, threads, keeping, broker)
-        try:
-            program.running.append(forward)
-            return _observe_agenda(program, given, forward, threads, keeping, broker)
-        finally:
-            try:
-                program.running.remove(forward)
-            except ValueError:  # a Ctrl-C came before it was there
-                pass
-            if forward.doors or forward.raised or forward.opened:
-                forward.close()
-    finally:
-        HERE.reset(here) if here is not None else HERE.set(forward.parent)
 
 
 def _walk(program: Program, given: Any, forward: Forward) -> Any:

@@ -10,6 +10,7 @@ import dis
 import functools
 import itertools
 import sys
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -80,18 +81,12 @@ class InterruptAt:
         return self
 
 
-def graph() -> Graph:
-    a, b, c, d = (Pass().named(id) for id in "abcd")
-    return Graph.somatize(a >> (b.on("cpu") | node(abs).named("x") | c) >> d >> Pass().named("e"))
-
-
-def interrupted(graph: Graph, watching: Any, point: int) -> str:
-    """Where it was interrupted, if it was."""
-    interrupt = InterruptAt(point, "_observe")
+def interrupted(call: Callable[[], object], interrupt: InterruptAt) -> str:
+    """Make a call that is interrupted; where it was, if it was."""
     traced = sys.gettrace()
     sys.settrace(interrupt)
     try:
-        graph.forward(-1, watching=watching)
+        call()
     except KeyboardInterrupt as error:
         sys.settrace(traced)
         if str(error) != interrupt.where:
@@ -99,6 +94,11 @@ def interrupted(graph: Graph, watching: Any, point: int) -> str:
     finally:
         sys.settrace(traced)
     return interrupt.where
+
+
+def graph() -> Graph:
+    a, b, c, d = (Pass().named(id) for id in "abcd")
+    return Graph.somatize(a >> (b.on("cpu") | node(abs).named("x") | c) >> d >> Pass().named("e"))
 
 
 def wrong_with(facts: list[dict[str, str]], where: str) -> str:
@@ -124,7 +124,10 @@ def test_an_interrupt_at_any_point_of_the_loop_leaves_facts_that_hold(sinks: boo
     while where:
         Pass.entered = 0
         watcher = Sinks()
-        where = interrupted(run, watcher if sinks else watcher.told.append, point)
+        where = interrupted(
+            lambda: run.forward(-1, watching=watcher if sinks else watcher.told.append),  # noqa: B023
+            InterruptAt(point, "_observe"),
+        )
         problem = wrong_with(watcher.told, where)
         if sinks and watcher.closed_after != [len(watcher.told)]:
             problem += f"; closed after {watcher.closed_after} of {len(watcher.told)} facts"
@@ -177,17 +180,8 @@ def test_a_sink_that_knows_whether_it_was_closed_is_closed_whenever_an_interrupt
     run.plan()
     for point in itertools.count():
         watcher = Knowing()
-        interrupt = InterruptAt(point, "_plainly", "close", "remember", "_reference", "_tell")
-        traced = sys.gettrace()
-        sys.settrace(interrupt)
-        try:
-            run.forward(1, watching=[watcher, *beside])
-        except KeyboardInterrupt as error:
-            sys.settrace(traced)
-            if str(error) != interrupt.where:
-                raise
-        finally:
-            sys.settrace(traced)
+        interrupt = InterruptAt(point, "_within", "close", "remember", "_reference", "_tell")
+        interrupted(lambda: run.forward(1, watching=[watcher, *beside]), interrupt)  # noqa: B023
         assert watcher.closed_after == [len(watcher.told)], interrupt.where
         assert forward_here() is None, interrupt.where
         if not interrupt.where:

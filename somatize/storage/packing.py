@@ -21,7 +21,7 @@ WHOLE_UP_TO = 256 << 10
 """Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
 _LOOK_CLOSER = 512 << 10
 _KIND = itemgetter("fact")
-_SHAPES = 64
+_SHAPES, _LONGEST = 64, 4096
 Shape = tuple[int, list[tuple[int, int, str]]]
 """What a sequence of kinds holds: how many nodes had their turn, and the places of what is summarised: of the fact, of
 the column, and the name in the fact."""
@@ -83,7 +83,7 @@ class Packer:
             for place, kind in enumerate(kinds)
             for index, field in self._wanted.get(kind or "", ())
         ]
-        if len(kinds) <= _SHAPES and len(self._shapes) < _SHAPES:
+        if len(kinds) <= _LONGEST and len(self._shapes) < _SHAPES:
             self._shapes[tuple(kinds)] = (nodes, wanted)
         return nodes, wanted
 
@@ -101,6 +101,8 @@ class Packer:
                 value = given.get(field)
                 # A NaN is its text: what else its bits say, a text does not, and the curve is to be the same from both.
                 texts[index] = value if type(value) is float and value == value else fact[field]
+        if texts == self._unsaid:
+            return packed, b"", None  # none of them is in it
         return packed, self._pack(texts), texts
 
     def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:

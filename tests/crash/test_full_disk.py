@@ -6,8 +6,7 @@ LMDB maps its lock file; a hole in it that the disk has no room for ends a proce
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,8 @@ def inc(x: int) -> int:
 G = Graph.somatize(inc)
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting a small file system takes rights that this user does not have")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    filler = disk / "filler"
+def fill(small_disk: Path) -> Path:
+    filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
             while True:
@@ -53,24 +40,26 @@ def recorded(place: Path) -> None:
         G.forward(1, watching=recorder)
 
 
-def test_a_new_store_is_refused(disk: Path) -> None:
-    filler = fill(disk)
+def test_a_new_store_is_refused(small_disk: Path) -> None:
+    filler = fill(small_disk)
     with pytest.raises(StoreError, match="cannot be made a store: No space left on device"):
-        Store(disk / "s")
-    assert list((disk / "s").iterdir()) in ([], [disk / "s" / "journals", disk / "s" / "files"])
+        Store(small_disk / "s")
+    assert list((small_disk / "s").iterdir()) in ([], [small_disk / "s" / "journals", small_disk / "s" / "files"])
     filler.unlink()
-    recorded(disk / "s")
-    assert [row["forwards"] for row in runs(disk / "s")] == [1]
+    recorded(small_disk / "s")
+    assert [row["forwards"] for row in runs(small_disk / "s")] == [1]
 
 
 @pytest.mark.parametrize("without", [[], ["records.lmdb-lock", "values.lmdb-lock"]])
-def test_a_store_that_is_there_is_read_or_refused(child: Callable[..., Any], disk: Path, without: list[str]) -> None:
-    place = disk / "s"
+def test_a_store_that_is_there_is_read_or_refused(
+    child: Callable[..., Any], small_disk: Path, without: list[str]
+) -> None:
+    place = small_disk / "s"
     recorded(place)
     for name in without:
         (place / name).unlink()
         (place / name).touch() if name.startswith("v") else None
-    filler = fill(disk)
+    filler = fill(small_disk)
 
     def work(report: Callable[[str], None]) -> None:
         try:
@@ -87,20 +76,20 @@ def test_a_store_that_is_there_is_read_or_refused(child: Callable[..., Any], dis
     assert len(forwards(place, "r")) == 2
 
 
-def test_a_compaction_without_room_changes_nothing(disk: Path) -> None:
-    with Store(disk / "s") as store:
+def test_a_compaction_without_room_changes_nothing(small_disk: Path) -> None:
+    with Store(small_disk / "s") as store:
         with Recorder(store, run="r") as recorder:
             G.forward(1, watching=recorder)
             for _ in range(5):
                 recorder({"fact": "note", "text": "x" * 100_000})
-        before = sorted(one.name for one in (disk / "s").iterdir())
-        filler = fill(disk)
+        before = sorted(one.name for one in (small_disk / "s").iterdir())
+        filler = fill(small_disk)
         os.truncate(filler, filler.stat().st_size - 300_000)
-        for work in (store.compact, lambda: store.copy(disk / "copy"), lambda: store.put(b"x" * 400_000)):
+        for work in (store.compact, lambda: store.copy(small_disk / "copy"), lambda: store.put(b"x" * 400_000)):
             with pytest.raises(NotWritten, match="No space left on device"):
                 work()
-        assert not (disk / "copy").exists()
-        assert sorted(one.name for one in (disk / "s").iterdir()) == before
+        assert not (small_disk / "copy").exists()
+        assert sorted(one.name for one in (small_disk / "s").iterdir()) == before
         filler.unlink()
         store.compact()
         assert [row["forwards"] for row in runs(store)] == [1]

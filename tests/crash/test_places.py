@@ -7,10 +7,9 @@ import resource
 import shutil
 import signal
 import stat
-import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +34,6 @@ def record(store: Store, count: int, run: str = "r") -> None:
         for step in range(count):
             G.forward(step, watching=recorder)
             recorder({"fact": "loss", "value": step})
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes, where this user may mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting a small file system takes rights that this user does not have")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_a_full_disk_costs_no_result_and_no_record(small_disk: Path) -> None:

@@ -14,14 +14,13 @@ import typing
 import weakref
 
 import pytest
+import torch
 
 from somatize import Node, codec, tensors
 from somatize.codecs import registry
 from somatize.errors import Unnameable
 from somatize.keys import Namer, content, difference, given
 from somatize.pieces import Cached, Frozen, Marks
-
-torch = pytest.importorskip("torch")
 
 
 class Holder(Node):

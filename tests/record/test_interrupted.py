@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards
-from tests.test_interrupts import InterruptAt
+from tests.test_interrupts import InterruptAt, interrupted
 
 G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
 WRITING = ("recorder.py", "writer.py", "packing.py", "numbers.py", "appending.py")
 STEPS = ("opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "__call__", "says")
 
 
-def interrupted(call: Callable[[], object], point: int) -> str:
-    """Make a call that is interrupted at that point of recording; where that was."""
-    interrupt = InterruptAt(point, *STEPS, files=WRITING)
-    traced = sys.gettrace()
-    sys.settrace(interrupt)
-    try:
-        call()
-    except KeyboardInterrupt as error:
-        sys.settrace(traced)
-        if str(error) != interrupt.where:
-            raise
-    finally:
-        sys.settrace(traced)
-    return interrupt.where
+def at(point: int) -> InterruptAt:
+    """An interrupt at that point of recording."""
+    return InterruptAt(point, *STEPS, files=WRITING)
 
 
 @pytest.mark.parametrize("fields", [[], ["loss"]], ids=["plain", "summarised"])
@@ -42,7 +29,7 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
             with Recorder(store, run=f"run {point}", summarising=fields) as recorder:
                 G.forward(0, watching=recorder)
                 recorder({"fact": "loss", "value": 0})
-                where = interrupted(lambda: G.forward(1, watching=recorder), point)
+                where = interrupted(lambda: G.forward(1, watching=recorder), at(point))
                 G.forward(2, watching=recorder)
                 recorder({"fact": "loss", "value": 2})
             rows = forwards(store, recorder.run)
@@ -62,7 +49,7 @@ def test_a_fact_said_after_its_forward_is_there_once_or_not_whenever_the_interru
         for point in itertools.count():
             with Recorder(store, run=f"run {point}", summarising=["loss"]) as recorder:
                 G.forward(0, watching=recorder)
-                where = interrupted(lambda: recorder({"fact": "loss", "value": 1}), point)
+                where = interrupted(lambda: recorder({"fact": "loss", "value": 1}), at(point))
                 for step in (1, 2):
                     G.forward(step, watching=recorder)
                     recorder({"fact": "loss", "value": step})
