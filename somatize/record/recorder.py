@@ -57,6 +57,10 @@ class ForwardSink(Pending):
                 "the child's end of it is not recorded"
             )
         self.place = None
+        if facts and writer.swift:
+            writer.last_closed = self
+            if writer.finishes(self):
+                return
         if not facts and not self.parted:
             writer.forgets(self)
             return
@@ -158,6 +162,12 @@ class Recorder:
         writer = self._writer
         if writer.shut:
             writer = self._writing()
+        if writer.swift and not self._by_hand.used:
+            sink = sink_here(self)
+            if sink is None or sink.writer is not writer:
+                sink = writer.last_closed
+            if sink is not None and sink.over and writer.adds(sink, fact):
+                return
         made = said(fact)
         if made["fact"] in KINDS:
             self._by_hand.tell(made)

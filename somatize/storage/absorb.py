@@ -6,80 +6,19 @@ row at most some twelve times over its life, so that a run of a forward a second
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any
-from zlib import crc32
 
 from . import open_tasks, schema
-from .batch import BODY, FORWARD, Line
-from .columns import Chunk, pack_chunk, pack_integers, pack_texts, texts
+from .batch import FORWARD, Line
+from .blocks import MOST_BYTES, MOST_ROWS, UNKNOWN, Block, cut
+from .columns import Chunk, pack_chunk, pack_texts, texts
 from .environment import BadValue, Writing
 from .gather import Gathered, Row
-from .journal import NO_TIME
 from .schema import OWN, RunInfo
 
-MOST_ROWS = 2048
-MOST_BYTES = 512 << 10
 _LOOK_BACK = 64
-_UNKNOWN = -1
-"""Stands in a column for a duration that is not known."""
-_NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
-
-
-class Block:
-    """The columns and the packed facts of consecutive rows of one writer."""
-
-    def __init__(self, numbers: dict[str, list[int]], fields: dict[str, list[str | float | None]], body: bytes) -> None:
-        self.numbers = numbers
-        self.fields = fields
-        self.body = body
-
-    @classmethod
-    def of(cls, lines: Sequence[Line], fields: Sequence[str]) -> Block:
-        """A block of complete records."""
-        forwards, states, nodes, took, whens, said, bodies = zip(*lines, strict=True)
-        numbers = {
-            "forward": list(forwards),
-            "state": list(states),
-            "nodes": list(nodes),
-            "took_us": [_UNKNOWN if us == NO_TIME else us for us in took] if NO_TIME in took else list(took),
-            "when": list(whens),
-            "end": list(accumulate(map(len, bodies))),
-            "crc": list(map(crc32, bodies)),
-        }
-        texts: dict[str, list[str | float | None]] = {
-            field: [None if one is None else one[index] for one in said] for index, field in enumerate(fields)
-        }
-        return cls(numbers, texts, b"".join(bodies))
-
-    @classmethod
-    def stored(cls, chunk: Chunk, body: bytes) -> Block:
-        """A block as it was stored; raises `BadValue`."""
-        numbers = {name: list(chunk.integers(name)) for name in _NUMBERS}
-        fields = {name: chunk.said(name) for name in chunk.names if name not in _NUMBERS}
-        return cls(numbers, fields, body)
-
-    def __len__(self) -> int:
-        return len(self.numbers["forward"])
-
-    def followed_by(self, other: Block) -> Block:
-        """Both, as one."""
-        numbers = {name: self.numbers[name] + other.numbers[name] for name in _NUMBERS}
-        numbers["end"] = self.numbers["end"] + [len(self.body) + end for end in other.numbers["end"]]
-        fields = {
-            name: self.fields.get(name, [None] * len(self)) + other.fields.get(name, [None] * len(other))
-            for name in {**self.fields, **other.fields}
-        }
-        return Block(numbers, fields, self.body + other.body)
-
-    def packed(self) -> bytes:
-        """The chunk of its columns."""
-        columns = {name: pack_integers(values) for name, values in self.numbers.items()}
-        columns.update({name: pack_texts(values) for name, values in self.fields.items()})
-        return pack_chunk(len(self), columns)
 
 
 def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
@@ -89,22 +28,40 @@ def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
     if sealed is None:
         return  # the run was forgotten; its writer died before it could say more
     tally = _Tally(schema.unpack_run(key, sealed))
-    complete = gathered.complete()
+    complete, late, alone = gathered.complete(), list[Row](), list[Line]()
     for row in gathered.rows.values():
-        if row.forward == OWN or not (row.started and row.ended):
-            _partial(txn, run, row, gathered, complete)
-        elif row.state == schema.LOST:
-            _put_inside(txn, run, row.forward, row.inside(gathered.fields))
-    if gathered.rows:
-        complete.sort(key=itemgetter(FORWARD))
-    for lines in _cut(complete):
-        block = Block.of(lines, gathered.fields)
-        tally.count(block)
-        tally.reach(_store_block(txn, run, gathered.writer, block))
+        if row.started and row.ended and row.forward != OWN:
+            if row.state == schema.LOST:
+                _put_inside(txn, run, row.forward, row.inside(gathered.fields))
+        elif row.started or row.ended or row.forward == OWN:
+            _partial(txn, run, row, gathered, tally.info.span, complete)
+        else:
+            late.append(row)
+    _store(txn, run, gathered, tally, _blocks(gathered, complete))
+    for row in late:  # once the blocks are stored, as it may be about a forward in one of them
+        _partial(txn, run, row, gathered, tally.info.span, alone)
+    _store(txn, run, gathered, tally, cut(alone, gathered.fields))
     if gathered.about:
         _about(txn, run, gathered)
     open_tasks.store(txn, run, gathered.tasks)
     txn.put(key, schema.pack_run(key, tally.info))
+
+
+def _blocks(gathered: Gathered, complete: list[Line]) -> Iterable[Block]:
+    """What there is to store, each forward's number higher than the one before."""
+    if not complete:
+        return gathered.blocks
+    for block in gathered.blocks:
+        complete.extend(block.lines(gathered.fields))
+    if gathered.rows:
+        complete.sort(key=itemgetter(FORWARD))
+    return cut(complete, gathered.fields)
+
+
+def _store(txn: Writing, run: int, gathered: Gathered, tally: _Tally, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        tally.count(block)
+        tally.reach(_store_block(txn, run, gathered.writer, block))
 
 
 class _Tally:
@@ -121,8 +78,8 @@ class _Tally:
             broke=info.broke + states.count(schema.BROKE),
             interrupted=info.interrupted + states.count(schema.INTERRUPTED),
             lost=info.lost + states.count(schema.LOST),
-            took_us=info.took_us + sum(took) + took.count(_UNKNOWN),
-            first=min(whens + [info.first] * bool(info.first)),
+            took_us=info.took_us + sum(took) + took.count(UNKNOWN),
+            first=min(*whens, info.first or whens[0]),
             last=max(*whens, info.last),
             highest=max(info.highest, forwards[-1]),
         )
@@ -130,16 +87,6 @@ class _Tally:
     def reach(self, span: int) -> None:
         if span > self.info.span:
             self.info = self.info._replace(span=span)
-
-
-def _cut(lines: list[Line]) -> Iterable[list[Line]]:
-    ends = list(accumulate([len(line[BODY]) for line in lines]))
-    start = 0
-    while start < len(lines):
-        before = ends[start - 1] if start else 0
-        end = max(start + 1, min(start + MOST_ROWS, bisect_right(ends, before + MOST_BYTES)))
-        yield lines[start:end]
-        start = end
 
 
 def _store_block(txn: Writing, run: int, writer: int, block: Block) -> int:
@@ -181,7 +128,7 @@ def _blocks_before(txn: Writing, run: int, writer: int, block: Block) -> Iterabl
         yield key, before
 
 
-def _partial(txn: Writing, run: int, row: Row, gathered: Gathered, complete: list[Line]) -> None:
+def _partial(txn: Writing, run: int, row: Row, gathered: Gathered, span: int, complete: list[Line]) -> None:
     """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
     fields, writer = gathered.fields, gathered.writer
     if row.body:
@@ -194,7 +141,7 @@ def _partial(txn: Writing, run: int, row: Row, gathered: Gathered, complete: lis
     if row.started or sealed is not None:
         _open(txn, key, _opened_before(key, sealed, writer), row, fields, complete)
         return
-    chunk = find_chunk(txn, run, row.forward, schema.unpack_run(*_run_of(txn, run)).span, writer)
+    chunk = find_chunk(txn, run, row.forward, span, writer)
     if chunk is None:
         # Its beginning was lost, to a power cut or a full disk and memory; what came after says that it was there.
         said = [row.texts(fields).get(field) for field in fields]
@@ -243,11 +190,6 @@ def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None =
         if (writer is None or by == writer) and forward in Chunk(value).integers("forward"):
             return bytes(key)
     return None
-
-
-def _run_of(txn: Writing, run: int) -> tuple[bytes, bytes]:
-    key = schema.run_key(run)
-    return key, bytes(txn.get(key) or b"")
 
 
 def _patch(txn: Writing, key: bytes, forward: int, said: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from somatize.errors import RecorderClosed
 
-from . import journal, packing
+from . import journal, packing, speedups
 from .backlog import MOST_BYTES, Backlog
 from .batch import Batch, Position
 from .committer import read_from
@@ -44,25 +44,26 @@ class Appender:
         self.gate = opened.gate(run)
         self.lock = self.gate.lock
         self.packer = packing.Packer(self.fields)
+        self.pen = speedups.pen(self.gate, self.fields, ROTATE)
+        self.swift = speedups.MODULE is not None
+        """Whether the pen writes, in C, what is ordinary. Then the journal is read back as quickly, and batches stay empty."""
         self.backlog = Backlog()
         self.taken: Position = (0, 0)
         """Up to where the journal was committed."""
-        self.batch = Batch(self.taken)
+        self.batch = self._begun(self.taken)
         self._closed = False
         self._files: dict[int, int] = {}
         self._generation = -1
-        self._fd = -1
-        self._size = 0
 
     @property
     def has_more(self) -> bool:
         """Whether something was appended that is not committed."""
-        return self.taken != (self._generation, self._size)
+        return self.taken != (self._generation, self.pen.size)
 
     @property
     def position(self) -> Position:
         """Up to where the journal was appended to: its generation, and bytes of that."""
-        return self._generation, self._size
+        return self._generation, self.pen.size
 
     def start_journal(self) -> None:
         """Begin the next generation of the journal; raises OSError."""
@@ -78,11 +79,11 @@ class Appender:
             raise
         if self._generation < 0:
             self.taken = (generation, len(start))
-            self.batch = Batch(self.taken)
+            self.batch = self._begun(self.taken)
         else:
             self.batch.give_up()
         self._files[generation] = fd
-        self._generation, self._fd, self._size = generation, fd, len(start)
+        self._generation, self.pen.fd, self.pen.size = generation, fd, len(start)
 
     def _say(self, pending: Pending | None, kind: int, said: Said, keep: bool = True) -> bool:
         """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it."""
@@ -120,13 +121,13 @@ class Appender:
 
     def _write_with_care(self, data: bytes) -> None:
         """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
-        if self._fd >= 0 and os.fstat(self._fd).st_size > self._size:
+        if self.pen.fd >= 0 and os.fstat(self.pen.fd).st_size > self.pen.size:
             self.batch.give_up()  # a write that stopped half way, made good below
-            os.ftruncate(self._fd, self._size)
-        if self._size > ROTATE or self._fd < 0:
+            os.ftruncate(self.pen.fd, self.pen.size)
+        if self.pen.size > ROTATE or self.pen.fd < 0:
             self.start_journal()
-        write_whole(self._fd, data, self._size)
-        self._size += len(data)
+        write_whole(self.pen.fd, data, self.pen.size)
+        self.pen.size += len(data)
 
     # -- when the disk does not take it
 
@@ -170,9 +171,14 @@ class Appender:
         os.close(self._files.pop(generation))
         (self.opened.journals / journal.file_name(self.id, generation)).unlink(missing_ok=True)
 
+    def _begun(self, start: Position) -> Batch:
+        batch = Batch(start)
+        batch.open = not self.swift
+        return batch
+
     def next_batch(self) -> Batch:
         """What was written since the last call; what follows goes to a new one."""
         with self.lock:
-            batch, self.batch = self.batch, Batch(self.position)
+            batch, self.batch = self.batch, self._begun(self.position)
             batch.end = self.position
             return batch

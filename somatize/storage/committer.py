@@ -157,9 +157,10 @@ class Committer:
                 # What lies beyond may be half written: a torn entry before a whole one would pass for damage.
                 buffer = buffer[: until[1] - start]
             gathered = Gathered(writer.id, writer.fields, generation)
-            gathered.take(buffer, start, _give_turn if patient else None)
+            gathered.take_to_store(buffer, start, _give_turn if patient else None)
             if gathered.read_to:
-                self._store(writer, gathered, (generation, gathered.read_to))
+                taken = (generation, gathered.read_to)
+                self._store(writer, gathered, taken, closed=writer.closing and taken == until)
             elif not writer.next_journal(generation):
                 return
 

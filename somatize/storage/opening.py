@@ -236,7 +236,7 @@ def _take_in_rest(
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = Gathered(writer, about["fields"], generation)
-        gathered.take(read_from(fd, at, _SLICE), at)
+        gathered.take_to_store(read_from(fd, at, _SLICE), at)
         tell_damage(path, gathered)
         at = gathered.read_to or at
         closed = last_one and not gathered.read_to

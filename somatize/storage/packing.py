@@ -32,9 +32,15 @@ def field_path(name: str) -> str:
     return name if "." in name else f"{name}.value"
 
 
+def parted_path(path: str) -> tuple[str, str]:
+    """The kind and the name that a full path is made of."""
+    kind, _, field = path.rpartition(".")
+    return kind, field
+
+
 def last_said(told: Iterable[Fact], path: str) -> str | None:
     """What was said last of a field, such as ``loss.value``, among facts."""
-    kind, _, field = path.rpartition(".")
+    kind, field = parted_path(path)
     text = None
     for fact in told:
         if fact.get("fact") == kind and field in fact:
@@ -50,7 +56,7 @@ class Packer:
         self._unsaid: list[str | float | None] = [None] * len(fields)
         self._wanted: dict[str, list[tuple[int, str]]] = {}
         for index, path in enumerate(fields):
-            kind, _, field = path.rpartition(".")
+            kind, field = parted_path(path)
             self._wanted.setdefault(kind, []).append((index, field))
         self._shapes: dict[tuple[str | None, ...], Shape] = {}
 

@@ -49,6 +49,25 @@ class Writer(Appender):
         opened.writers[self.id] = self
 
     # `begins`, `ends` and `says` are what it costs to record a forward; written out, where calls would read better.
+    # What `finishes` and `adds` do in C is all that of an ordinary one.
+
+    def finishes(self, pending: Pending) -> bool:
+        """Write the record of an ordinary forward; False, and nothing is done, if it is none."""
+        with self.lock:
+            if pending.parted or self.backlog.entries or not self.pen.record(pending, pending.facts, self.pending):
+                return False
+        if self.committer.idle:
+            self.committer.begin()
+        return True
+
+    def adds(self, pending: Pending, given: Mapping[str, Any]) -> bool:
+        """Write an ordinary fact said after its forward; False, and nothing is done, if it is none."""
+        with self.lock:
+            if self.backlog.entries or not self.pen.late(pending.number, given):
+                return False
+        if self.committer.idle:
+            self.committer.begin()
+        return True
 
     def begins(self, pending: Pending) -> None:
         """A forward begins."""
@@ -72,7 +91,7 @@ class Writer(Appender):
                 batch.give_up()
                 self._say(pending, END if pending.parted else RECORD, (state, nodes, took_us, summary, body))
             else:
-                when, at, data = time_ns() // 1000, self._size, b""
+                when, at, data = time_ns() // 1000, self.pen.size, b""
                 gate = self.gate
                 flags, count = gate.flags, gate.count
                 flags[BUSY] = 1  # as in `RunGate.take`
@@ -83,17 +102,17 @@ class Writer(Appender):
                 try:
                     rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
-                    if at > ROTATE or write(self._fd, data) != len(data):
+                    if at > ROTATE or write(self.pen.fd, data) != len(data):
                         self._write_with_care(data)
                     else:
-                        self._size = at + len(data)
+                        self.pen.size = at + len(data)
                     pending.number = number
                     pending.over = True
                     pending.batch = batch
                     pending.line = line = [number, state, nodes, took_us, when, texts, body]
                     if batch.open:
                         batch.lines.append(line)
-                        if self._size > batch.most:
+                        if self.pen.size > batch.most:
                             batch.give_up()
                 except OSError as error:
                     gate.give_back(number)
@@ -121,13 +140,13 @@ class Writer(Appender):
     def _stands(self, data: bytes) -> bool:
         """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
         self.batch.give_up()  # it may lack what the journal has
-        if self._fd < 0:
+        if self.pen.fd < 0:
             return False
-        end = os.fstat(self._fd).st_size
-        if data and os.pread(self._fd, len(data), max(0, end - len(data))) == data:
-            self._size = end
+        end = os.fstat(self.pen.fd).st_size
+        if data and os.pread(self.pen.fd, len(data), max(0, end - len(data))) == data:
+            self.pen.size = end
             return True
-        os.ftruncate(self._fd, self._size)
+        os.ftruncate(self.pen.fd, self.pen.size)
         return False
 
     def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
@@ -155,16 +174,16 @@ class Writer(Appender):
                 batch.give_up()
                 self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
             else:
-                when, at, data = time_ns() // 1000, self._size, b""
+                when, at, data = time_ns() // 1000, self.pen.size, b""
                 try:
                     rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
-                    if at > ROTATE or write(self._fd, data) != len(data):
+                    if at > ROTATE or write(self.pen.fd, data) != len(data):
                         self._write_with_care(data)
                     else:
-                        self._size = at + len(data)
+                        self.pen.size = at + len(data)
                     if pending.batch is not batch:
-                        batch.add_old((number, self._generation << 40 | at, when, body, summary), self._size)
+                        batch.add_old((number, self._generation << 40 | at, when, body, summary), self.pen.size)
                     elif batch.open:
                         batch.add_late(pending.line, texts, body)
                 except OSError as error:
@@ -180,8 +199,8 @@ class Writer(Appender):
         with self.lock:
             body, _, _ = self.packer.pack_one(fact, fact)
             if self._say(None, LATE, (0, 0, NO_TIME, b"", body)):
-                at = self._size - ENTRY_HEAD - len(body)
-                self.batch.add_old((OWN, self._generation << 40 | at, time_ns() // 1000, body, b""), self._size)
+                at = self.pen.size - ENTRY_HEAD - len(body)
+                self.batch.add_old((OWN, self._generation << 40 | at, time_ns() // 1000, body, b""), self.pen.size)
         if self.committer.idle:
             self.committer.begin()
 
@@ -287,6 +306,7 @@ class Writer(Appender):
             self._drop_file(generation)
 
     def _let_go(self) -> None:
+        self.pen.close()
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
@@ -318,7 +338,8 @@ class Writer(Appender):
     def abandon(self) -> None:
         """In a forked child: this writer is the parent's. Its descriptors are closed, its files left alone."""
         self.shut = self._closed = True
+        self.pen.close()
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
-        self._fd = -1
+        self.pen.fd = -1

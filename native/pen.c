@@ -1,0 +1,481 @@
+/* Pen: appends the records of ordinary forwards, and the facts said after them, to the journal of one writer.
+ *
+ * Whoever calls it holds the lock of the run's gate. A call either does all of it, which no signal's handler sees half
+ * done, or gives back False with nothing changed. The numbers are taken as in somatize/storage/numbers.py, by a writer
+ * that is alone on its run.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "entries.h"
+#include <structmember.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SEVERAL = 0, BUSY = 1 };
+enum { STATE_OK = 1 };
+#define MOST_PACKED (512u << 10) /* from there on texts may have to be cut: packing._LOOK_CLOSER */
+#define LONGEST_NUMBER 18        /* digits that a word surely holds */
+
+typedef struct {
+    PyObject *kind, *field; /* of the tuple in `fields` */
+    PyObject *said;         /* borrowed while a call goes on */
+} Wanted;
+
+typedef struct {
+    PyObject_HEAD
+    int fd;
+    Py_ssize_t size, most;
+    PyObject *fields, *kinds;
+    Wanted *wanted;
+    Py_ssize_t fields_count;
+    Py_buffer count, flags;
+    int open;
+    unsigned char *bytes; /* an entry as it grows: `used` of `room` bytes */
+    size_t used, room;
+} Pen;
+
+static PyObject *NAME_FACT, *NAME_TOOK, *NAME_NUMBER, *NAME_OVER;
+
+/* -- bytes */
+
+static unsigned char *reserve(Pen *self, size_t more)
+{
+    if (self->used + more > self->room) {
+        size_t room = 2 * self->room + more;
+        unsigned char *bytes = PyMem_Realloc(self->bytes, room);
+        if (bytes == NULL)
+            return NULL;
+        self->bytes = bytes;
+        self->room = room;
+    }
+    return self->bytes + self->used;
+}
+
+static int put_text(Pen *self, const char *text, size_t length)
+{
+    unsigned char *to;
+    if (self->used + length > MOST_PACKED || (to = reserve(self, length + 5)) == NULL)
+        return 0;
+    size_t head = 1;
+    if (length < 32)
+        to[0] = (unsigned char)(0xA0 | length);
+    else if (length < 256)
+        to[0] = 0xD9, to[1] = (unsigned char)length, head = 2;
+    else if (length < 65536)
+        to[0] = 0xDA, to[1] = (unsigned char)(length >> 8), to[2] = (unsigned char)length, head = 3;
+    else {
+        to[0] = 0xDB;
+        for (int i = 0; i < 4; i++)
+            to[1 + i] = (unsigned char)(length >> 8 * (3 - i));
+        head = 5;
+    }
+    memcpy(to + head, text, length);
+    self->used += head + length;
+    return 1;
+}
+
+/* A head of msgpack for `count` things: of a map (0x80, 0xDE) or a list (0x90, 0xDC); none has more than 65,535. */
+static int put_head(Pen *self, size_t count, unsigned char few, unsigned char many)
+{
+    unsigned char *to = reserve(self, 3);
+    if (to == NULL || count > 65535)
+        return 0;
+    if (count < 16) {
+        to[0] = (unsigned char)(few | count);
+        self->used += 1;
+    } else {
+        to[0] = many, to[1] = (unsigned char)(count >> 8), to[2] = (unsigned char)count;
+        self->used += 3;
+    }
+    return 1;
+}
+
+static int put_str(Pen *self, PyObject *text)
+{
+    Py_ssize_t length;
+    const char *utf8;
+    if (!PyUnicode_CheckExact(text) || (utf8 = PyUnicode_AsUTF8AndSize(text, &length)) == NULL)
+        return 0;
+    return put_text(self, utf8, (size_t)length);
+}
+
+static int put_double(Pen *self, double value)
+{
+    uint64_t word;
+    unsigned char *to = reserve(self, 9);
+    if (to == NULL)
+        return 0;
+    memcpy(&word, &value, 8);
+    to[0] = 0xCB;
+    for (int i = 0; i < 8; i++)
+        to[1 + i] = (unsigned char)(word >> 8 * (7 - i));
+    self->used += 9;
+    return 1;
+}
+
+static int is_text(PyObject *text, const char *wanted)
+{
+    return text != NULL && PyUnicode_CheckExact(text) && PyUnicode_CompareWithASCIIString(text, wanted) == 0;
+}
+
+/* -- facts */
+
+/* Note what a fact says of the summarised fields. */
+static int look(Pen *self, PyObject *fact, PyObject *kind)
+{
+    for (Wanted *one = self->wanted; one < self->wanted + self->fields_count; one++) {
+        if (one->kind != kind && PyUnicode_Compare(one->kind, kind) != 0)
+            continue;
+        PyObject *said = PyDict_GetItemWithError(fact, one->field);
+        if (said != NULL)
+            one->said = said;
+        else if (PyErr_Occurred())
+            return 0;
+    }
+    return !PyErr_Occurred();
+}
+
+/* Pack a fact that is a dict of texts and nothing else; its kind, or NULL. */
+static PyObject *put_fact(Pen *self, PyObject *fact)
+{
+    PyObject *key, *text, *kind;
+    Py_ssize_t at = 0;
+    if (!PyDict_CheckExact(fact) || !put_head(self, (size_t)PyDict_Size(fact), 0x80, 0xDE))
+        return NULL;
+    while (PyDict_Next(fact, &at, &key, &text))
+        if (!put_str(self, key) || !put_str(self, text))
+            return NULL;
+    kind = PyDict_GetItemWithError(fact, NAME_FACT);
+    return kind != NULL && look(self, fact, kind) ? kind : NULL;
+}
+
+static int put_value(Pen *self, PyObject *value)
+{
+    char *text, digits[24];
+    if (PyFloat_CheckExact(value)) {
+        if ((text = PyOS_double_to_string(PyFloat_AsDouble(value), 'r', 0, Py_DTSF_ADD_DOT_0, NULL)) == NULL)
+            return 0;
+        int done = put_text(self, text, strlen(text));
+        PyMem_Free(text);
+        return done;
+    }
+    if (PyLong_CheckExact(value)) {
+        int over;
+        long long number = PyLong_AsLongLongAndOverflow(value, &over);
+        return !over && put_text(self, digits, (size_t)PyOS_snprintf(digits, sizeof digits, "%lld", number));
+    }
+    return put_str(self, value);
+}
+
+/* Pack a fact as `facts.said` would make it, where that is simple: its kind first, and floats, words or texts. */
+static PyObject *put_said(Pen *self, PyObject *given)
+{
+    PyObject *key, *value, *kind = NULL;
+    Py_ssize_t at = 0, length;
+    if (!PyDict_CheckExact(given) || !put_head(self, (size_t)PyDict_Size(given), 0x80, 0xDE))
+        return NULL;
+    while (PyDict_Next(given, &at, &key, &value)) {
+        if (!put_str(self, key) || !put_value(self, value))
+            return NULL;
+        if (kind == NULL) {
+            if (!is_text(key, "fact") || !PyUnicode_CheckExact(value) || PySet_Contains(self->kinds, value) != 0
+                || PyUnicode_AsUTF8AndSize(value, &length) == NULL || length == 0)
+                return NULL;
+            kind = value;
+        }
+    }
+    return kind != NULL && look(self, given, kind) ? kind : NULL;
+}
+
+/* What a duration's text says: whole microseconds. */
+static int microseconds(PyObject *text, uint64_t *value)
+{
+    Py_ssize_t length;
+    const char *digits;
+    if (text == NULL || !PyUnicode_CheckExact(text) || (digits = PyUnicode_AsUTF8AndSize(text, &length)) == NULL
+        || length < 1 || length > LONGEST_NUMBER)
+        return 0;
+    *value = 0;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return 0;
+        *value = *value * 10 + (uint64_t)(digits[i] - '0');
+    }
+    return 1;
+}
+
+/* -- entries */
+
+/* Pack what was said of the summarised fields behind the facts, and bring it in front of them; its bytes, or -1. */
+static Py_ssize_t put_summary(Pen *self)
+{
+    size_t facts_end = self->used, body = facts_end - ENTRY_HEAD, summed;
+    int any = 0;
+    for (Py_ssize_t i = 0; i < self->fields_count; i++)
+        any |= self->wanted[i].said != NULL;
+    if (!any)
+        return 0;
+    if (!put_head(self, (size_t)self->fields_count, 0x90, 0xDC))
+        return -1;
+    for (Py_ssize_t i = 0; i < self->fields_count; i++) {
+        PyObject *said = self->wanted[i].said;
+        unsigned char *to;
+        if (said == NULL) {
+            if ((to = reserve(self, 1)) == NULL)
+                return -1;
+            to[0] = 0xC0;
+            self->used += 1;
+        } else if (PyFloat_CheckExact(said) && PyFloat_AsDouble(said) == PyFloat_AsDouble(said)) {
+            if (!put_double(self, PyFloat_AsDouble(said)))
+                return -1;
+        } else if (!put_value(self, said)) { /* a NaN is its text: packing.Packer.pack_one */
+            return -1;
+        }
+    }
+    summed = self->used - facts_end;
+    unsigned char *facts, *turned;
+    if (reserve(self, summed) == NULL)
+        return -1;
+    facts = self->bytes + ENTRY_HEAD;
+    turned = self->bytes + self->used;
+    memcpy(turned, self->bytes + facts_end, summed);
+    memmove(facts + summed, facts, body);
+    memcpy(facts, turned, summed);
+    return (Py_ssize_t)summed;
+}
+
+static void fill_head(Pen *self, int kind, int state, size_t summed, size_t nodes, uint64_t took)
+{
+    struct timespec now;
+    unsigned char *head = self->bytes;
+    clock_gettime(CLOCK_REALTIME, &now);
+    put32(head + SIZE_AT, (uint32_t)(self->used - UNSIZED));
+    head[KIND_AT] = (unsigned char)kind;
+    head[STATE_AT] = (unsigned char)state;
+    head[STATE_AT + 1] = head[STATE_AT + 2] = 0;
+    put32(head + SUMMED_AT, (uint32_t)summed);
+    put32(head + NODES_AT, (uint32_t)nodes);
+    put64(head + WHEN_AT, (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u);
+    put64(head + TOOK_AT, took);
+}
+
+/* Append the entry to the journal, with its checksum; 0 if the disk does not take all of it, which is undone. */
+static int append(Pen *self)
+{
+    ssize_t done;
+    put32(self->bytes + CRC_AT, crc32_of(0, self->bytes + UNSIZED, self->used - UNSIZED));
+    Py_BEGIN_ALLOW_THREADS
+    done = write(self->fd, self->bytes, self->used);
+    Py_END_ALLOW_THREADS
+    if (done == (ssize_t)self->used) {
+        self->size += done;
+        return 1;
+    }
+    if (done > 0 && ftruncate(self->fd, self->size) != 0)
+        return 0; /* Appender._write_with_care looks at the size of the file before it writes */
+    return 0;
+}
+
+static void begin(Pen *self)
+{
+    self->used = ENTRY_HEAD;
+    for (Py_ssize_t i = 0; i < self->fields_count; i++)
+        self->wanted[i].said = NULL;
+}
+
+/* False, whatever was wrong: what Python does next finds it again, and says so. */
+static PyObject *declined(void)
+{
+    PyErr_Clear();
+    Py_RETURN_FALSE;
+}
+
+static int ready(const Pen *self)
+{
+    return self->open && self->fd >= 0 && self->size <= self->most && reserve((Pen *)self, 0) != NULL;
+}
+
+PyDoc_STRVAR(record_doc,
+"record(pending, facts, open) -> bool\n\n"
+"Append the record of a forward that finished, under the next number, and say so on `pending`, which is taken out of\n"
+"the set of those that are open; `facts` is emptied.");
+
+static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != 3 || !PyList_CheckExact(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "record(pending, facts, open) takes a Pending, a list and a set");
+        return NULL;
+    }
+    PyObject *pending = arguments[0], *facts = arguments[1], *kind = NULL, *last = NULL;
+    Py_ssize_t told = PyList_Size(facts);
+    size_t nodes = 0;
+    uint64_t took, number;
+    begin(self);
+    if (!ready(self) || reserve(self, ENTRY_HEAD) == NULL)
+        return declined();
+    for (Py_ssize_t i = 0; i < told; i++) {
+        last = PyList_GetItem(facts, i);
+        if ((kind = put_fact(self, last)) == NULL)
+            return declined();
+        nodes += is_text(kind, "ran") || is_text(kind, "recalled") || is_text(kind, "failed");
+    }
+    if (kind == NULL || !is_text(kind, "finished") || !microseconds(PyDict_GetItemWithError(last, NAME_TOOK), &took))
+        return declined();
+    Py_ssize_t summed = put_summary(self);
+    if (summed < 0 || self->used > MOST_PACKED)
+        return declined();
+    fill_head(self, RECORD, STATE_OK, (size_t)summed, nodes, took);
+
+    unsigned char *flags = self->flags.buf;
+    uint64_t *next = self->count.buf;
+    __atomic_store_n(&flags[BUSY], 1, __ATOMIC_SEQ_CST);
+    int written = 0;
+    if (!__atomic_load_n(&flags[SEVERAL], __ATOMIC_SEQ_CST)) {
+        number = *next;
+        *next = number + 1;
+        put64(self->bytes + FORWARD_AT, number);
+        if (!(written = append(self)))
+            *next = number;
+    }
+    PyObject *named = written ? PyLong_FromUnsignedLongLong(number) : NULL;
+    int known = named != NULL && PyObject_SetAttr(pending, NAME_NUMBER, named) == 0
+                && PyObject_SetAttr(pending, NAME_OVER, Py_True) == 0 && PySet_Discard(arguments[2], pending) >= 0
+                && PyList_SetSlice(facts, 0, told, NULL) == 0;
+    Py_XDECREF(named);
+    __atomic_store_n(&flags[BUSY], 0, __ATOMIC_SEQ_CST);
+    if (!written)
+        return declined();
+    return known ? Py_NewRef(Py_True) : NULL;
+}
+
+PyDoc_STRVAR(late_doc,
+"late(number, given) -> bool\n\n"
+"Append a fact said after the forward of that number, made of what was `given`.");
+
+static PyObject *pen_late(Pen *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "late(number, given) takes a number and a dict");
+        return NULL;
+    }
+    begin(self);
+    if (!PyLong_CheckExact(arguments[0]) || !ready(self) || reserve(self, ENTRY_HEAD) == NULL
+        || put_said(self, arguments[1]) == NULL)
+        return declined();
+    unsigned long long number = PyLong_AsUnsignedLongLong(arguments[0]);
+    Py_ssize_t summed = PyErr_Occurred() ? -1 : put_summary(self);
+    if (summed < 0 || self->used > MOST_PACKED)
+        return declined();
+    fill_head(self, LATE, 0, (size_t)summed, 0, NO_TIME);
+    put64(self->bytes + FORWARD_AT, number);
+    return append(self) ? Py_NewRef(Py_True) : declined();
+}
+
+/* -- the type */
+
+static PyObject *pen_close(Pen *self, PyObject *none)
+{
+    (void)none;
+    if (self->open) {
+        self->open = 0;
+        PyBuffer_Release(&self->count);
+        PyBuffer_Release(&self->flags);
+    }
+    Py_RETURN_NONE;
+}
+
+static int take_fields(Pen *self, PyObject *fields)
+{
+    Py_ssize_t count = PyTuple_Size(fields);
+    self->wanted = PyMem_Calloc((size_t)count + 1, sizeof *self->wanted);
+    if (self->wanted == NULL)
+        return PyErr_NoMemory() != NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *pair = PyTuple_GetItem(fields, i);
+        if (pair == NULL || !PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2
+            || !PyUnicode_CheckExact(PyTuple_GetItem(pair, 0)) || !PyUnicode_CheckExact(PyTuple_GetItem(pair, 1))) {
+            PyErr_SetString(PyExc_TypeError, "fields are pairs of texts: a kind, and the name of what is said");
+            return 0;
+        }
+        self->wanted[i].kind = PyTuple_GetItem(pair, 0);
+        self->wanted[i].field = PyTuple_GetItem(pair, 1);
+    }
+    self->fields_count = count;
+    return 1;
+}
+
+static int pen_init(Pen *self, PyObject *arguments, PyObject *named)
+{
+    PyObject *count, *flags, *fields, *kinds;
+    (void)named;
+    if (self->fields != NULL) {
+        PyErr_SetString(PyExc_TypeError, "a Pen is made once");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(arguments, "OOO!O!n:Pen", &count, &flags, &PyTuple_Type, &fields, &PyFrozenSet_Type, &kinds,
+                          &self->most))
+        return -1;
+    self->fd = -1;
+    self->fields = Py_NewRef(fields);
+    self->kinds = Py_NewRef(kinds);
+    if (!take_fields(self, fields) || PyObject_GetBuffer(count, &self->count, PyBUF_WRITABLE) < 0)
+        return -1;
+    if (PyObject_GetBuffer(flags, &self->flags, PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&self->count);
+        return -1;
+    }
+    self->open = 1;
+    if (self->count.len != 8 || (uintptr_t)self->count.buf % 8 || self->flags.len != 2) {
+        PyErr_SetString(PyExc_ValueError, "a Pen needs the word that numbers are counted in, and two bytes of flags");
+        return -1;
+    }
+    return 0;
+}
+
+static void pen_dealloc(Pen *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    Py_XDECREF(pen_close(self, NULL));
+    Py_XDECREF(self->fields);
+    Py_XDECREF(self->kinds);
+    PyMem_Free(self->wanted);
+    PyMem_Free(self->bytes);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef pen_methods[] = {
+    {"record", (PyCFunction)(void (*)(void))pen_record, METH_FASTCALL, record_doc},
+    {"late", (PyCFunction)(void (*)(void))pen_late, METH_FASTCALL, late_doc},
+    {"close", (PyCFunction)pen_close, METH_NOARGS, "Let the shared page go; nothing is written any more."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef pen_members[] = {
+    {"fd", T_INT, offsetof(Pen, fd), 0, "The journal it appends to; -1 for none."},
+    {"size", T_PYSSIZET, offsetof(Pen, size), 0, "The bytes that the journal has."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot pen_slots[] = {
+    {Py_tp_doc, "Pen(count, flags, fields, kinds, most)\n\nAppends ordinary entries to a journal of at most `most` bytes."},
+    {Py_tp_init, pen_init},
+    {Py_tp_dealloc, pen_dealloc},
+    {Py_tp_methods, pen_methods},
+    {Py_tp_members, pen_members},
+    {0, NULL},
+};
+
+PyType_Spec pen_spec = {
+    .name = "somatize.storage._speedups.Pen", .basicsize = sizeof(Pen), .flags = Py_TPFLAGS_DEFAULT,
+    .slots = pen_slots,
+};
+
+/* Called once, before any Pen is made; 0 if there is no memory. */
+int pen_begin(void)
+{
+    return (NAME_FACT = PyUnicode_InternFromString("fact")) != NULL
+           && (NAME_TOOK = PyUnicode_InternFromString("took_us")) != NULL
+           && (NAME_NUMBER = PyUnicode_InternFromString("number")) != NULL
+           && (NAME_OVER = PyUnicode_InternFromString("over")) != NULL;
+}

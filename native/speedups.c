@@ -1,0 +1,42 @@
+/* somatize.storage._speedups: the ordinary case of recording, and of taking a journal in, done in C.
+ *
+ * Everything here is also done in Python, which is what runs where this module is not there, and whenever something
+ * is out of the ordinary: each function then declines, having changed nothing. So this holds no rule of its own, and
+ * tests/record/test_speedups.py holds its bytes against those that Python makes.
+ */
+#include "entries.h"
+
+/* Counted up with each change that somatize/storage/speedups.py has to know of: a stale build is left alone. */
+#define VERSION 1
+
+static PyMethodDef functions[] = {
+    {"rows", (PyCFunction)(void (*)(void))rows, METH_FASTCALL,
+     "rows(buffer, fields, most_rows, most_bytes) -> (blocks, odd, end)\n\n"
+     "The complete records at the beginning of a stretch of a journal, as columns."},
+    {"words", words, METH_O,
+     "words(column) -> (kind, bytes)\n\n"
+     "A column of words of 64 bits, encoded as columns.pack_integers does."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_speedups", .m_doc = "See somatize/storage/speedups.py.", .m_size = -1,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__speedups(void)
+{
+    crc32_begin();
+    PyObject *module = pen_begin() ? PyModule_Create(&definition) : NULL;
+    if (module == NULL)
+        return NULL;
+    PyObject *pen = PyType_FromSpec(&pen_spec);
+    if (pen == NULL || PyModule_AddObjectRef(module, "Pen", pen) < 0
+        || PyModule_AddIntConstant(module, "VERSION", VERSION) < 0) {
+        Py_XDECREF(pen);
+        Py_DECREF(module);
+        return NULL;
+    }
+    Py_DECREF(pen);
+    return module;
+}

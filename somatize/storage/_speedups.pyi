@@ -1,0 +1,29 @@
+from array import array
+from collections.abc import Sequence
+
+VERSION: int
+
+class Pen:
+    fd: int
+    size: int
+    def __init__(
+        self,
+        count: memoryview,
+        flags: memoryview,
+        fields: tuple[tuple[str, str], ...],
+        kinds: frozenset[str],
+        most: int,
+        /,
+    ) -> None: ...
+    def record(self, pending: object, facts: list[dict[str, str]], open: set[object], /) -> bool: ...
+    def late(self, number: int | None, given: object, /) -> bool: ...
+    def close(self) -> None: ...
+
+Words = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+def words(column: array[int], /) -> tuple[str, bytes]: ...
+
+Columns = tuple[list[str | float | None], ...]
+
+def rows(
+    buffer: bytes, fields: int, most_rows: int, most_bytes: int, /
+) -> tuple[list[tuple[Words, Columns, bytes]], Sequence[int], int]: ...
