@@ -1,5 +1,6 @@
 from array import array
 from collections.abc import Sequence
+from typing import TypeAlias
 
 VERSION: int
 
@@ -19,10 +20,11 @@ class Pen:
     def late(self, number: int | None, given: object, /) -> bool: ...
     def close(self) -> None: ...
 
-Words = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+Words: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+
 def words(column: array[int], /) -> tuple[str, bytes]: ...
 
-Columns = tuple[list[str | float | None], ...]
+Columns: TypeAlias = tuple[list[str | float | None], ...]
 
 def rows(
     buffer: bytes, fields: int, most_rows: int, most_bytes: int, /

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 from zlib import crc32
@@ -23,10 +23,6 @@ _ENDS = 5
 
 Words: TypeAlias = "array[int]"
 """Of 64 bits, with a sign."""
-
-_pack_words: Callable[[Words], tuple[str, bytes]] = (
-    pack_integers if speedups.MODULE is None else speedups.MODULE.words
-)
 
 
 class Block:
@@ -95,7 +91,8 @@ class Block:
 
     def packed(self) -> bytes:
         """The chunk of its columns."""
-        columns = {name: _pack_words(values) for name, values in self.numbers.items()}
+        pack_words = pack_integers if speedups.MODULE is None else speedups.MODULE.words
+        columns = {name: pack_words(values) for name, values in self.numbers.items()}
         columns.update({name: pack_texts(values) for name, values in self.fields.items()})
         return pack_chunk(len(self), columns)
 

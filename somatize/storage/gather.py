@@ -154,7 +154,7 @@ class Gathered:
         end = 0
         if speedups.MODULE is not None:
             found, odd, end = speedups.MODULE.rows(buffer, len(self.fields), MOST_ROWS, MOST_BYTES)
-            self.blocks += [Block.of_columns(*columns, self.fields) for columns in found]
+            self.blocks += [Block.of_columns(words, said, body, self.fields) for words, said, body in found]
             for at in odd:
                 self.take(buffer[at : at + UNSIZED + _SIZE.unpack_from(buffer, at)[0]], base + at)
         if end:

@@ -112,9 +112,9 @@ class RunGate:
 
     def close(self) -> None:
         """Let the shared page go."""
-        self.count.release()
-        self.flags.release()
         try:
+            self.count.release()
+            self.flags.release()
             self._map.close()
         except BufferError:
-            pass
+            pass  # a writer that was never begun still looks at it, and goes with it

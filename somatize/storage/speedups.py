@@ -24,7 +24,7 @@ VERSION = 1
 
 
 class Pen(Protocol):
-    """Appends entries to a writer's journal; `fd` and `size` are those of its file. Call it with the gate's lock held."""
+    """Appends entries to a writer's journal, of which it has `fd` and `size`. Call it with the gate's lock held."""
 
     fd: int
     size: int
