@@ -5,14 +5,13 @@
  * that is alone on its run.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "entries.h"
+#include "packed.h"
 #include <structmember.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { SEVERAL = 0, BUSY = 1 };
 enum { STATE_OK = 1 };
-#define MOST_PACKED (512u << 10) /* from there on texts may have to be cut: packing._LOOK_CLOSER */
 #define LONGEST_NUMBER 18        /* digits that a word surely holds */
 
 typedef struct {
@@ -29,93 +28,10 @@ typedef struct {
     Py_ssize_t fields_count;
     Py_buffer count, flags;
     int open;
-    unsigned char *bytes; /* an entry as it grows: `used` of `room` bytes */
-    size_t used, room;
+    Packed entry; /* as it grows */
 } Pen;
 
 static PyObject *NAME_FACT, *NAME_TOOK, *NAME_NUMBER, *NAME_OVER;
-
-/* -- bytes */
-
-static unsigned char *reserve(Pen *self, size_t more)
-{
-    if (self->used + more > self->room) {
-        size_t room = 2 * self->room + more;
-        unsigned char *bytes = PyMem_Realloc(self->bytes, room);
-        if (bytes == NULL)
-            return NULL;
-        self->bytes = bytes;
-        self->room = room;
-    }
-    return self->bytes + self->used;
-}
-
-static int put_text(Pen *self, const char *text, size_t length)
-{
-    unsigned char *to;
-    if (self->used + length > MOST_PACKED || (to = reserve(self, length + 5)) == NULL)
-        return 0;
-    size_t head = 1;
-    if (length < 32)
-        to[0] = (unsigned char)(0xA0 | length);
-    else if (length < 256)
-        to[0] = 0xD9, to[1] = (unsigned char)length, head = 2;
-    else if (length < 65536)
-        to[0] = 0xDA, to[1] = (unsigned char)(length >> 8), to[2] = (unsigned char)length, head = 3;
-    else {
-        to[0] = 0xDB;
-        for (int i = 0; i < 4; i++)
-            to[1 + i] = (unsigned char)(length >> 8 * (3 - i));
-        head = 5;
-    }
-    memcpy(to + head, text, length);
-    self->used += head + length;
-    return 1;
-}
-
-/* A head of msgpack for `count` things: of a map (0x80, 0xDE) or a list (0x90, 0xDC); none has more than 65,535. */
-static int put_head(Pen *self, size_t count, unsigned char few, unsigned char many)
-{
-    unsigned char *to = reserve(self, 3);
-    if (to == NULL || count > 65535)
-        return 0;
-    if (count < 16) {
-        to[0] = (unsigned char)(few | count);
-        self->used += 1;
-    } else {
-        to[0] = many, to[1] = (unsigned char)(count >> 8), to[2] = (unsigned char)count;
-        self->used += 3;
-    }
-    return 1;
-}
-
-static int put_str(Pen *self, PyObject *text)
-{
-    Py_ssize_t length;
-    const char *utf8;
-    if (!PyUnicode_CheckExact(text) || (utf8 = PyUnicode_AsUTF8AndSize(text, &length)) == NULL)
-        return 0;
-    return put_text(self, utf8, (size_t)length);
-}
-
-static int put_double(Pen *self, double value)
-{
-    uint64_t word;
-    unsigned char *to = reserve(self, 9);
-    if (to == NULL)
-        return 0;
-    memcpy(&word, &value, 8);
-    to[0] = 0xCB;
-    for (int i = 0; i < 8; i++)
-        to[1 + i] = (unsigned char)(word >> 8 * (7 - i));
-    self->used += 9;
-    return 1;
-}
-
-static int is_text(PyObject *text, const char *wanted)
-{
-    return text != NULL && PyUnicode_CheckExact(text) && PyUnicode_CompareWithASCIIString(text, wanted) == 0;
-}
 
 /* -- facts */
 
@@ -139,31 +55,13 @@ static PyObject *put_fact(Pen *self, PyObject *fact)
 {
     PyObject *key, *text, *kind;
     Py_ssize_t at = 0;
-    if (!PyDict_CheckExact(fact) || !put_head(self, (size_t)PyDict_Size(fact), 0x80, 0xDE))
+    if (!PyDict_CheckExact(fact) || !put_head(&self->entry, (size_t)PyDict_Size(fact), 0x80, 0xDE))
         return NULL;
     while (PyDict_Next(fact, &at, &key, &text))
-        if (!put_str(self, key) || !put_str(self, text))
+        if (!put_str(&self->entry, key) || !put_str(&self->entry, text))
             return NULL;
     kind = PyDict_GetItemWithError(fact, NAME_FACT);
     return kind != NULL && look(self, fact, kind) ? kind : NULL;
-}
-
-static int put_value(Pen *self, PyObject *value)
-{
-    char *text, digits[24];
-    if (PyFloat_CheckExact(value)) {
-        if ((text = PyOS_double_to_string(PyFloat_AsDouble(value), 'r', 0, Py_DTSF_ADD_DOT_0, NULL)) == NULL)
-            return 0;
-        int done = put_text(self, text, strlen(text));
-        PyMem_Free(text);
-        return done;
-    }
-    if (PyLong_CheckExact(value)) {
-        int over;
-        long long number = PyLong_AsLongLongAndOverflow(value, &over);
-        return !over && put_text(self, digits, (size_t)PyOS_snprintf(digits, sizeof digits, "%lld", number));
-    }
-    return put_str(self, value);
 }
 
 /* Pack a fact as `facts.said` would make it, where that is simple: its kind first, and floats, words or texts. */
@@ -171,10 +69,10 @@ static PyObject *put_said(Pen *self, PyObject *given)
 {
     PyObject *key, *value, *kind = NULL;
     Py_ssize_t at = 0, length;
-    if (!PyDict_CheckExact(given) || !put_head(self, (size_t)PyDict_Size(given), 0x80, 0xDE))
+    if (!PyDict_CheckExact(given) || !put_head(&self->entry, (size_t)PyDict_Size(given), 0x80, 0xDE))
         return NULL;
     while (PyDict_Next(given, &at, &key, &value)) {
-        if (!put_str(self, key) || !put_value(self, value))
+        if (!put_str(&self->entry, key) || !put_value(&self->entry, value))
             return NULL;
         if (kind == NULL) {
             if (!is_text(key, "fact") || !PyUnicode_CheckExact(value) || PySet_Contains(self->kinds, value) != 0
@@ -208,36 +106,36 @@ static int microseconds(PyObject *text, uint64_t *value)
 /* Pack what was said of the summarised fields behind the facts, and bring it in front of them; its bytes, or -1. */
 static Py_ssize_t put_summary(Pen *self)
 {
-    size_t facts_end = self->used, body = facts_end - ENTRY_HEAD, summed;
+    size_t facts_end = self->entry.used, body = facts_end - ENTRY_HEAD, summed;
     int any = 0;
     for (Py_ssize_t i = 0; i < self->fields_count; i++)
         any |= self->wanted[i].said != NULL;
     if (!any)
         return 0;
-    if (!put_head(self, (size_t)self->fields_count, 0x90, 0xDC))
+    if (!put_head(&self->entry, (size_t)self->fields_count, 0x90, 0xDC))
         return -1;
     for (Py_ssize_t i = 0; i < self->fields_count; i++) {
         PyObject *said = self->wanted[i].said;
         unsigned char *to;
         if (said == NULL) {
-            if ((to = reserve(self, 1)) == NULL)
+            if ((to = reserve(&self->entry, 1)) == NULL)
                 return -1;
             to[0] = 0xC0;
-            self->used += 1;
+            self->entry.used += 1;
         } else if (PyFloat_CheckExact(said) && PyFloat_AsDouble(said) == PyFloat_AsDouble(said)) {
-            if (!put_double(self, PyFloat_AsDouble(said)))
+            if (!put_double(&self->entry, PyFloat_AsDouble(said)))
                 return -1;
-        } else if (!put_value(self, said)) { /* a NaN is its text: packing.Packer.pack_one */
+        } else if (!put_value(&self->entry, said)) { /* a NaN is its text: packing.Packer.pack_one */
             return -1;
         }
     }
-    summed = self->used - facts_end;
+    summed = self->entry.used - facts_end;
     unsigned char *facts, *turned;
-    if (reserve(self, summed) == NULL)
+    if (reserve(&self->entry, summed) == NULL)
         return -1;
-    facts = self->bytes + ENTRY_HEAD;
-    turned = self->bytes + self->used;
-    memcpy(turned, self->bytes + facts_end, summed);
+    facts = self->entry.bytes + ENTRY_HEAD;
+    turned = self->entry.bytes + self->entry.used;
+    memcpy(turned, self->entry.bytes + facts_end, summed);
     memmove(facts + summed, facts, body);
     memcpy(facts, turned, summed);
     return (Py_ssize_t)summed;
@@ -246,9 +144,9 @@ static Py_ssize_t put_summary(Pen *self)
 static void fill_head(Pen *self, int kind, int state, size_t summed, size_t nodes, uint64_t took)
 {
     struct timespec now;
-    unsigned char *head = self->bytes;
+    unsigned char *head = self->entry.bytes;
     clock_gettime(CLOCK_REALTIME, &now);
-    put32(head + SIZE_AT, (uint32_t)(self->used - UNSIZED));
+    put32(head + SIZE_AT, (uint32_t)(self->entry.used - UNSIZED));
     head[KIND_AT] = (unsigned char)kind;
     head[STATE_AT] = (unsigned char)state;
     head[STATE_AT + 1] = head[STATE_AT + 2] = 0;
@@ -262,11 +160,11 @@ static void fill_head(Pen *self, int kind, int state, size_t summed, size_t node
 static int append(Pen *self)
 {
     ssize_t done;
-    put32(self->bytes + CRC_AT, crc32_of(0, self->bytes + UNSIZED, self->used - UNSIZED));
+    put32(self->entry.bytes + CRC_AT, crc32_of(0, self->entry.bytes + UNSIZED, self->entry.used - UNSIZED));
     Py_BEGIN_ALLOW_THREADS
-    done = write(self->fd, self->bytes, self->used);
+    done = write(self->fd, self->entry.bytes, self->entry.used);
     Py_END_ALLOW_THREADS
-    if (done == (ssize_t)self->used) {
+    if (done == (ssize_t)self->entry.used) {
         self->size += done;
         return 1;
     }
@@ -275,11 +173,16 @@ static int append(Pen *self)
     return 0;
 }
 
-static void begin(Pen *self)
+/* Begin an entry; 0 if none can be written now. */
+static int begin(Pen *self)
 {
-    self->used = ENTRY_HEAD;
+    self->entry.used = 0;
     for (Py_ssize_t i = 0; i < self->fields_count; i++)
         self->wanted[i].said = NULL;
+    if (!self->open || self->fd < 0 || self->size > self->most || reserve(&self->entry, ENTRY_HEAD) == NULL)
+        return 0;
+    self->entry.used = ENTRY_HEAD;
+    return 1;
 }
 
 /* False, whatever was wrong: what Python does next finds it again, and says so. */
@@ -287,11 +190,6 @@ static PyObject *declined(void)
 {
     PyErr_Clear();
     Py_RETURN_FALSE;
-}
-
-static int ready(const Pen *self)
-{
-    return self->open && self->fd >= 0 && self->size <= self->most && reserve((Pen *)self, 0) != NULL;
 }
 
 PyDoc_STRVAR(record_doc,
@@ -309,8 +207,7 @@ static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t co
     Py_ssize_t told = PyList_Size(facts);
     size_t nodes = 0;
     uint64_t took, number;
-    begin(self);
-    if (!ready(self) || reserve(self, ENTRY_HEAD) == NULL)
+    if (!begin(self))
         return declined();
     for (Py_ssize_t i = 0; i < told; i++) {
         last = PyList_GetItem(facts, i);
@@ -321,7 +218,7 @@ static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t co
     if (kind == NULL || !is_text(kind, "finished") || !microseconds(PyDict_GetItemWithError(last, NAME_TOOK), &took))
         return declined();
     Py_ssize_t summed = put_summary(self);
-    if (summed < 0 || self->used > MOST_PACKED)
+    if (summed < 0 || self->entry.used > MOST_PACKED)
         return declined();
     fill_head(self, RECORD, STATE_OK, (size_t)summed, nodes, took);
 
@@ -332,7 +229,7 @@ static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t co
     if (!__atomic_load_n(&flags[SEVERAL], __ATOMIC_SEQ_CST)) {
         number = *next;
         *next = number + 1;
-        put64(self->bytes + FORWARD_AT, number);
+        put64(self->entry.bytes + FORWARD_AT, number);
         if (!(written = append(self)))
             *next = number;
     }
@@ -357,16 +254,14 @@ static PyObject *pen_late(Pen *self, PyObject *const *arguments, Py_ssize_t coun
         PyErr_SetString(PyExc_TypeError, "late(number, given) takes a number and a dict");
         return NULL;
     }
-    begin(self);
-    if (!PyLong_CheckExact(arguments[0]) || !ready(self) || reserve(self, ENTRY_HEAD) == NULL
-        || put_said(self, arguments[1]) == NULL)
+    if (!begin(self) || !PyLong_CheckExact(arguments[0]) || put_said(self, arguments[1]) == NULL)
         return declined();
     unsigned long long number = PyLong_AsUnsignedLongLong(arguments[0]);
     Py_ssize_t summed = PyErr_Occurred() ? -1 : put_summary(self);
-    if (summed < 0 || self->used > MOST_PACKED)
+    if (summed < 0 || self->entry.used > MOST_PACKED)
         return declined();
     fill_head(self, LATE, 0, (size_t)summed, 0, NO_TIME);
-    put64(self->bytes + FORWARD_AT, number);
+    put64(self->entry.bytes + FORWARD_AT, number);
     return append(self) ? Py_NewRef(Py_True) : declined();
 }
 
@@ -438,7 +333,7 @@ static void pen_dealloc(Pen *self)
     Py_XDECREF(self->fields);
     Py_XDECREF(self->kinds);
     PyMem_Free(self->wanted);
-    PyMem_Free(self->bytes);
+    PyMem_Free(self->entry.bytes);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

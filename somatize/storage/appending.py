@@ -46,7 +46,7 @@ class Appender:
         self.packer = packing.Packer(self.fields)
         self.pen = speedups.pen(self.gate, self.fields, ROTATE)
         self.swift = speedups.MODULE is not None
-        """Whether the pen writes what is ordinary, in C. Then the journal is read back as fast, and no batch is held."""
+        """Whether the pen writes what is ordinary, in C; the journal is then read back as fast, and no batch held."""
         self.backlog = Backlog()
         self.taken: Position = (0, 0)
         """Up to where the journal was committed."""
