@@ -60,6 +60,7 @@ void crc32_begin(void);
 uint32_t crc32_of(uint32_t before, const unsigned char *data, size_t size);
 
 extern PyType_Spec pen_spec;
+extern PyObject *LOCK_TYPE;
 int pen_begin(void);
 PyObject *words(PyObject *module, PyObject *column);
 PyObject *rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

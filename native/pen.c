@@ -1,10 +1,11 @@
 /* Pen: appends the records of ordinary forwards, and the facts said after them, to the journal of one writer.
  *
- * Whoever calls it holds the lock of the run's gate. A call either does all of it, which no signal's handler sees half
- * done, or gives back False with nothing changed. The numbers are taken as in somatize/storage/numbers.py, by a writer
- * that is alone on its run.
+ * A call either does all of it, which no handler of a signal sees half done, or gives back False with nothing changed:
+ * also where another thread has the lock of the run's gate, which guards all of this. The numbers are taken as in
+ * somatize/storage/numbers.py, by a writer that is alone on its run.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "lock.h"
 #include "packed.h"
 #include <structmember.h>
 #include <time.h>
@@ -23,7 +24,8 @@ typedef struct {
     PyObject_HEAD
     int fd;
     Py_ssize_t size, most;
-    PyObject *fields, *kinds;
+    PyObject *fields, *kinds, *waiting;
+    Lock *lock;
     Wanted *wanted;
     Py_ssize_t fields_count;
     Py_buffer count, flags;
@@ -31,7 +33,8 @@ typedef struct {
     Packed entry; /* as it grows */
 } Pen;
 
-static PyObject *NAME_FACT, *NAME_TOOK, *NAME_NUMBER, *NAME_OVER;
+static PyObject *NAME_FACT, *NAME_TOOK, *NAME_NUMBER, *NAME_OVER, *NAME_PARTED;
+PyObject *LOCK_TYPE;
 
 /* -- facts */
 
@@ -173,21 +176,66 @@ static int append(Pen *self)
     return 0;
 }
 
-/* Begin an entry; 0 if none can be written now. */
+/* Begin an entry, with the lock held; 0, and the lock is not held, if none can be written now. */
 static int begin(Pen *self)
 {
+    if (!self->open || !lock_try(self->lock))
+        return 0;
     self->entry.used = 0;
     for (Py_ssize_t i = 0; i < self->fields_count; i++)
         self->wanted[i].said = NULL;
-    if (!self->open || self->fd < 0 || self->size > self->most || reserve(&self->entry, ENTRY_HEAD) == NULL)
+    if (self->open && self->fd >= 0 && self->size <= self->most && PyObject_Size(self->waiting) == 0
+        && reserve(&self->entry, ENTRY_HEAD) != NULL) {
+        self->entry.used = ENTRY_HEAD;
+        return 1;
+    }
+    lock_leave(self->lock);
+    return 0;
+}
+
+/* Pack a forward that finished; 0 if it is none, or something about it is out of the ordinary. */
+static int put_forward(Pen *self, PyObject *facts)
+{
+    PyObject *kind = NULL, *last = NULL;
+    Py_ssize_t told = PyList_Size(facts), summed;
+    size_t nodes = 0;
+    uint64_t took;
+    for (Py_ssize_t i = 0; i < told; i++) {
+        last = PyList_GetItem(facts, i);
+        if ((kind = put_fact(self, last)) == NULL)
+            return 0;
+        nodes += is_text(kind, "ran") || is_text(kind, "recalled") || is_text(kind, "failed");
+    }
+    if (kind == NULL || !is_text(kind, "finished") || !microseconds(PyDict_GetItemWithError(last, NAME_TOOK), &took)
+        || (summed = put_summary(self)) < 0 || self->entry.used > MOST_PACKED)
         return 0;
-    self->entry.used = ENTRY_HEAD;
+    fill_head(self, RECORD, STATE_OK, (size_t)summed, nodes, took);
     return 1;
 }
 
-/* False, whatever was wrong: what Python does next finds it again, and says so. */
-static PyObject *declined(void)
+/* Take a number for the entry and append it; 0, and the number is given back, if that cannot be. */
+static int append_next(Pen *self, uint64_t *number)
 {
+    unsigned char *flags = self->flags.buf;
+    uint64_t *next = self->count.buf;
+    int written = 0;
+    __atomic_store_n(&flags[BUSY], 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&flags[SEVERAL], __ATOMIC_SEQ_CST)) {
+        *number = *next;
+        *next = *number + 1;
+        put64(self->entry.bytes + FORWARD_AT, *number);
+        if (!(written = append(self)))
+            *next = *number;
+    }
+    __atomic_store_n(&flags[BUSY], 0, __ATOMIC_SEQ_CST);
+    return written;
+}
+
+/* True or NULL, if it is done; False otherwise, whatever was wrong: what Python does next finds it, and says so. */
+static PyObject *answer(int done, int known)
+{
+    if (done)
+        return known ? Py_NewRef(Py_True) : NULL;
     PyErr_Clear();
     Py_RETURN_FALSE;
 }
@@ -203,45 +251,23 @@ static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t co
         PyErr_SetString(PyExc_TypeError, "record(pending, facts, open) takes a Pending, a list and a set");
         return NULL;
     }
-    PyObject *pending = arguments[0], *facts = arguments[1], *kind = NULL, *last = NULL;
+    PyObject *pending = arguments[0], *facts = arguments[1];
     Py_ssize_t told = PyList_Size(facts);
-    size_t nodes = 0;
-    uint64_t took, number;
+    uint64_t number;
     if (!begin(self))
-        return declined();
-    for (Py_ssize_t i = 0; i < told; i++) {
-        last = PyList_GetItem(facts, i);
-        if ((kind = put_fact(self, last)) == NULL)
-            return declined();
-        nodes += is_text(kind, "ran") || is_text(kind, "recalled") || is_text(kind, "failed");
-    }
-    if (kind == NULL || !is_text(kind, "finished") || !microseconds(PyDict_GetItemWithError(last, NAME_TOOK), &took))
-        return declined();
-    Py_ssize_t summed = put_summary(self);
-    if (summed < 0 || self->entry.used > MOST_PACKED)
-        return declined();
-    fill_head(self, RECORD, STATE_OK, (size_t)summed, nodes, took);
-
-    unsigned char *flags = self->flags.buf;
-    uint64_t *next = self->count.buf;
-    __atomic_store_n(&flags[BUSY], 1, __ATOMIC_SEQ_CST);
-    int written = 0;
-    if (!__atomic_load_n(&flags[SEVERAL], __ATOMIC_SEQ_CST)) {
-        number = *next;
-        *next = number + 1;
-        put64(self->entry.bytes + FORWARD_AT, number);
-        if (!(written = append(self)))
-            *next = number;
-    }
-    PyObject *named = written ? PyLong_FromUnsignedLongLong(number) : NULL;
-    int known = named != NULL && PyObject_SetAttr(pending, NAME_NUMBER, named) == 0
+        return answer(0, 0);
+    PyObject *parted = PyObject_GetAttr(pending, NAME_PARTED);
+    int known = 0, done = parted == Py_False && put_forward(self, facts) && append_next(self, &number);
+    Py_XDECREF(parted);
+    if (done) {
+        PyObject *named = PyLong_FromUnsignedLongLong(number);
+        known = named != NULL && PyObject_SetAttr(pending, NAME_NUMBER, named) == 0
                 && PyObject_SetAttr(pending, NAME_OVER, Py_True) == 0 && PySet_Discard(arguments[2], pending) >= 0
                 && PyList_SetSlice(facts, 0, told, NULL) == 0;
-    Py_XDECREF(named);
-    __atomic_store_n(&flags[BUSY], 0, __ATOMIC_SEQ_CST);
-    if (!written)
-        return declined();
-    return known ? Py_NewRef(Py_True) : NULL;
+        Py_XDECREF(named);
+    }
+    lock_leave(self->lock);
+    return answer(done, known);
 }
 
 PyDoc_STRVAR(late_doc,
@@ -254,15 +280,19 @@ static PyObject *pen_late(Pen *self, PyObject *const *arguments, Py_ssize_t coun
         PyErr_SetString(PyExc_TypeError, "late(number, given) takes a number and a dict");
         return NULL;
     }
-    if (!begin(self) || !PyLong_CheckExact(arguments[0]) || put_said(self, arguments[1]) == NULL)
-        return declined();
+    if (!PyLong_CheckExact(arguments[0]) || !begin(self))
+        return answer(0, 0);
+    int done = 0;
+    Py_ssize_t summed;
     unsigned long long number = PyLong_AsUnsignedLongLong(arguments[0]);
-    Py_ssize_t summed = PyErr_Occurred() ? -1 : put_summary(self);
-    if (summed < 0 || self->entry.used > MOST_PACKED)
-        return declined();
-    fill_head(self, LATE, 0, (size_t)summed, 0, NO_TIME);
-    put64(self->entry.bytes + FORWARD_AT, number);
-    return append(self) ? Py_NewRef(Py_True) : declined();
+    if (!PyErr_Occurred() && put_said(self, arguments[1]) != NULL && (summed = put_summary(self)) >= 0
+        && self->entry.used <= MOST_PACKED) {
+        fill_head(self, LATE, 0, (size_t)summed, 0, NO_TIME);
+        put64(self->entry.bytes + FORWARD_AT, number);
+        done = append(self);
+    }
+    lock_leave(self->lock);
+    return answer(done, 1);
 }
 
 /* -- the type */
@@ -300,18 +330,20 @@ static int take_fields(Pen *self, PyObject *fields)
 
 static int pen_init(Pen *self, PyObject *arguments, PyObject *named)
 {
-    PyObject *count, *flags, *fields, *kinds;
+    PyObject *count, *flags, *fields, *kinds, *waiting, *lock;
     (void)named;
     if (self->fields != NULL) {
         PyErr_SetString(PyExc_TypeError, "a Pen is made once");
         return -1;
     }
-    if (!PyArg_ParseTuple(arguments, "OOO!O!n:Pen", &count, &flags, &PyTuple_Type, &fields, &PyFrozenSet_Type, &kinds,
-                          &self->most))
+    if (!PyArg_ParseTuple(arguments, "OOO!O!nOO!:Pen", &count, &flags, &PyTuple_Type, &fields, &PyFrozenSet_Type, &kinds,
+                          &self->most, &waiting, LOCK_TYPE, &lock))
         return -1;
     self->fd = -1;
     self->fields = Py_NewRef(fields);
     self->kinds = Py_NewRef(kinds);
+    self->waiting = Py_NewRef(waiting);
+    self->lock = (Lock *)Py_NewRef(lock);
     if (!take_fields(self, fields) || PyObject_GetBuffer(count, &self->count, PyBUF_WRITABLE) < 0)
         return -1;
     if (PyObject_GetBuffer(flags, &self->flags, PyBUF_WRITABLE) < 0) {
@@ -332,6 +364,8 @@ static void pen_dealloc(Pen *self)
     Py_XDECREF(pen_close(self, NULL));
     Py_XDECREF(self->fields);
     Py_XDECREF(self->kinds);
+    Py_XDECREF(self->waiting);
+    Py_XDECREF((PyObject *)self->lock);
     PyMem_Free(self->wanted);
     PyMem_Free(self->entry.bytes);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -353,7 +387,8 @@ static PyMemberDef pen_members[] = {
 };
 
 static PyType_Slot pen_slots[] = {
-    {Py_tp_doc, "Pen(count, flags, fields, kinds, most)\n\nAppends ordinary entries to a journal of at most `most` bytes."},
+    {Py_tp_doc, "Pen(count, flags, fields, kinds, most, waiting, lock)\n\n"
+                "Appends ordinary entries to a journal of at most `most` bytes, unless some wait to be appended."},
     {Py_tp_init, pen_init},
     {Py_tp_dealloc, pen_dealloc},
     {Py_tp_methods, pen_methods},
@@ -372,5 +407,6 @@ int pen_begin(void)
     return (NAME_FACT = PyUnicode_InternFromString("fact")) != NULL
            && (NAME_TOOK = PyUnicode_InternFromString("took_us")) != NULL
            && (NAME_NUMBER = PyUnicode_InternFromString("number")) != NULL
+           && (NAME_PARTED = PyUnicode_InternFromString("parted")) != NULL
            && (NAME_OVER = PyUnicode_InternFromString("over")) != NULL;
 }

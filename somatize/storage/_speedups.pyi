@@ -1,8 +1,12 @@
 from array import array
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Sequence, Sized
+from typing import Self, TypeAlias
 
 VERSION: int
+
+class Lock:
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 class Pen:
     fd: int
@@ -14,6 +18,8 @@ class Pen:
         fields: tuple[tuple[str, str], ...],
         kinds: frozenset[str],
         most: int,
+        waiting: Sized,
+        lock: Lock,
         /,
     ) -> None: ...
     def record(self, pending: object, facts: list[dict[str, str]], open: set[object], /) -> bool: ...

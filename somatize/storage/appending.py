@@ -44,10 +44,10 @@ class Appender:
         self.gate = opened.gate(run)
         self.lock = self.gate.lock
         self.packer = packing.Packer(self.fields)
-        self.pen = speedups.pen(self.gate, self.fields, ROTATE)
+        self.backlog = Backlog()
+        self.pen = speedups.pen(self.gate, self.fields, ROTATE, self.backlog.entries)
         self.swift = speedups.MODULE is not None
         """Whether the pen writes what is ordinary, in C; the journal is then read back as fast, and no batch held."""
-        self.backlog = Backlog()
         self.taken: Position = (0, 0)
         """Up to where the journal was committed."""
         self.batch = self._begun(self.taken)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from somatize.errors import RecordError
 
-from . import locks
+from . import locks, speedups
 from .locks import Locks
 
 _SLOT = 16
@@ -35,7 +34,7 @@ class RunGate:
     """
 
     def __init__(self, path: Path, run: int, held: Locks) -> None:
-        self.lock = threading.RLock()
+        self.lock = speedups.lock()
         self._locks = held
         self._offset = locks.of_run(run)
         start = run * _SLOT // _PAGE * _PAGE

@@ -7,6 +7,7 @@ build of other sources than these is left alone. ``SOMATIZE_PURE=1`` in the envi
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from somatize.facts import KINDS, Fact
@@ -14,17 +15,18 @@ from somatize.facts import KINDS, Fact
 from .packing import parted_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Sized
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from .numbers import RunGate
 
-VERSION = 1
+VERSION = 2
 """Of `_speedups`, as it is called from here."""
 
 
 class Pen(Protocol):
-    """Appends entries to a writer's journal, of which it has `fd` and `size`. Call it with the gate's lock held."""
+    """Appends entries to a writer's journal, of which it has `fd` and `size`, with the lock of the gate held."""
 
     fd: int
     size: int
@@ -36,7 +38,7 @@ class Pen(Protocol):
         """Write a fact said after the forward of that number, of what was said; False if it declines."""
 
     def close(self) -> None:
-        """Decline from now on."""
+        """Decline from now on; with the lock of the gate held."""
 
 
 class PlainPen:
@@ -72,9 +74,17 @@ MODULE: Any = _built()
 """The module, or None."""
 
 
-def pen(gate: RunGate, fields: Sequence[str], most: int) -> Pen:
-    """What appends to the journals of one writer, each of `most` bytes."""
+def lock() -> AbstractContextManager[object]:
+    """A lock that its owner may take again."""
+    made: AbstractContextManager[object] = threading.RLock() if MODULE is None else MODULE.Lock()
+    return made
+
+
+def pen(gate: RunGate, fields: Sequence[str], most: int, waiting: Sized) -> Pen:
+    """What appends to the journals of one writer, each of `most` bytes, as long as nothing is `waiting`."""
     if MODULE is None:
         return PlainPen()
-    made: Pen = MODULE.Pen(gate.count, gate.flags, tuple(map(parted_path, fields)), frozenset(KINDS), most)
+    made: Pen = MODULE.Pen(
+        gate.count, gate.flags, tuple(map(parted_path, fields)), frozenset(KINDS), most, waiting, gate.lock
+    )
     return made

@@ -53,18 +53,16 @@ class Writer(Appender):
 
     def finishes(self, pending: Pending) -> bool:
         """Write the record of an ordinary forward; False, and nothing is done, if it is none."""
-        with self.lock:
-            if pending.parted or self.backlog.entries or not self.pen.record(pending, pending.facts, self.pending):
-                return False
+        if not self.pen.record(pending, pending.facts, self.pending):
+            return False
         if self.committer.idle:
             self.committer.begin()
         return True
 
     def adds(self, pending: Pending, given: Mapping[str, Any]) -> bool:
         """Write an ordinary fact said after its forward; False, and nothing is done, if it is none."""
-        with self.lock:
-            if self.backlog.entries or not self.pen.late(pending.number, given):
-                return False
+        if not self.pen.late(pending.number, given):
+            return False
         if self.committer.idle:
             self.committer.begin()
         return True
@@ -273,6 +271,7 @@ class Writer(Appender):
             for pending in list(self.pending):
                 self._left_open(pending)
             self.shut = self._closed = self.closing = True
+            self.pen.close()
         problem: OSError | None = None
         try:
             self.committer.flush()
