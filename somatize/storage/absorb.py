@@ -19,6 +19,7 @@ from .gather import Gathered, Row
 from .schema import OWN, RunInfo
 
 _LOOK_BACK = 64
+_NOT_OK = (schema.BROKE, schema.INTERRUPTED, schema.LOST)
 
 
 def absorb(txn: Writing, run: int, gathered: Gathered) -> None:
@@ -73,14 +74,15 @@ class _Tally:
     def count(self, block: Block) -> None:
         info, numbers = self.info, block.numbers
         forwards, states, whens, took = (numbers[name] for name in ("forward", "state", "when", "took_us"))
+        ended = [0, 0, 0] if states.count(schema.OK) == len(states) else [states.count(state) for state in _NOT_OK]
         self.info = info._replace(
             rows=info.rows + len(block),
-            broke=info.broke + states.count(schema.BROKE),
-            interrupted=info.interrupted + states.count(schema.INTERRUPTED),
-            lost=info.lost + states.count(schema.LOST),
+            broke=info.broke + ended[0],
+            interrupted=info.interrupted + ended[1],
+            lost=info.lost + ended[2],
             took_us=info.took_us + sum(took) + took.count(UNKNOWN),
-            first=min(*whens, info.first or whens[0]),
-            last=max(*whens, info.last),
+            first=min(min(whens), info.first or whens[0]),
+            last=max(max(whens), info.last),
             highest=max(info.highest, forwards[-1]),
         )
 

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from . import journal, schema
+from . import journal, schema, speedups
 from .absorb import absorb, end_open
 from .batch import Batch, Position
 from .environment import Writing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EVERY = 0.25
 """Seconds between commits, and after which a forward that still goes on is written down."""
-_SLICE = 2 << 20
+_SLICE = (2 if speedups.MODULE is None else 8) << 20
 _SWEEP_EVERY = 10.0
 _TURN = 0.0002
 _AFTER_FAILURE = 1.0
