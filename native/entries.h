@@ -63,6 +63,10 @@ extern PyType_Spec pen_spec;
 extern PyObject *LOCK_TYPE;
 int pen_begin(void);
 PyObject *words(PyObject *module, PyObject *column);
+PyObject *heads(PyObject *module, PyObject *arguments);
+PyObject *within(PyObject *module, PyObject *arguments);
+PyObject *highest(PyObject *module, PyObject *column);
+PyObject *totals(PyObject *module, PyObject *arguments);
 PyObject *rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -7,12 +7,20 @@
 #include "lock.h"
 
 /* Counted up with each change that somatize/storage/speedups.py has to know of: a stale build is left alone. */
-#define VERSION 2
+#define VERSION 3
 
 static PyMethodDef functions[] = {
     {"rows", (PyCFunction)(void (*)(void))rows, METH_FASTCALL,
      "rows(buffer, fields, most_rows, most_bytes) -> (blocks, odd, end)\n\n"
      "The complete records at the beginning of a stretch of a journal, as columns."},
+    {"heads", heads, METH_VARARGS,
+     "heads(buffer, base) -> (places, kinds, states, forwards, whens, took) or None\n\n"
+     "What the heads of entries say, in columns; None where they do not lead to the end."},
+    {"within", within, METH_VARARGS,
+     "within(forwards, first, last) -> (from, to)\n\nWhere the numbers lie that are from `first` to `last`."},
+    {"highest", highest, METH_O, "highest(forwards) -> int\n\nThe highest number, -1 if there is none."},
+    {"totals", totals, METH_VARARGS,
+     "totals(kinds, states, whens, took) -> tuple\n\nheads.Counted of the records among entries."},
     {"words", words, METH_O,
      "words(column) -> (kind, bytes)\n\n"
      "A column of words of 64 bits, encoded as columns.pack_integers does."},

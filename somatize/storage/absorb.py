@@ -75,14 +75,15 @@ class _Tally:
         info, numbers = self.info, block.numbers
         forwards, states, whens, took = (numbers[name] for name in ("forward", "state", "when", "took_us"))
         ended = [0, 0, 0] if states.count(schema.OK) == len(states) else [states.count(state) for state in _NOT_OK]
+        first, last = min(whens), max(whens)
         self.info = info._replace(
             rows=info.rows + len(block),
             broke=info.broke + ended[0],
             interrupted=info.interrupted + ended[1],
             lost=info.lost + ended[2],
             took_us=info.took_us + sum(took) + took.count(UNKNOWN),
-            first=min(min(whens), info.first or whens[0]),
-            last=max(max(whens), info.last),
+            first=min(first, info.first or first),
+            last=max(last, info.last),
             highest=max(info.highest, forwards[-1]),
         )
 

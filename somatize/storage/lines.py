@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from somatize.facts import Fact
@@ -13,12 +12,12 @@ from . import schema
 from .absorb import find_chunk
 from .columns import Chunk
 from .environment import BadValue
+from .heads import Counted
 from .journal import NO_TIME
 from .notices import warn
 from .open_tasks import Told, after, stored
 from .packing import unpack
 from .schema import LOST, OPEN, OWN
-from .tails import Counted
 from .view import View
 
 
@@ -193,8 +192,7 @@ class RunLines:
         if None in glimpsed or any(True for _ in self._under(b"o", 0, OWN)):
             lines = list(self.lines.values())
             return Counted.of(*([getattr(line, name) for line in lines] for name in ("state", "when", "took_us")))
-        columns = zip(*(some for some in glimpsed if some is not None), strict=True)
-        return Counted.of(*(list(chain.from_iterable(column)) for column in columns)) if glimpsed else Counted()
+        return Counted.together(some for some in glimpsed if some is not None)
 
     # -- facts
 

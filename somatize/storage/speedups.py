@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .numbers import RunGate
 
-VERSION = 2
+VERSION = 3
 """Of `_speedups`, as it is called from here."""
 
 
