@@ -257,7 +257,8 @@ static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t co
     if (!begin(self))
         return answer(0, 0);
     PyObject *parted = PyObject_GetAttr(pending, NAME_PARTED);
-    int known = 0, done = parted == Py_False && put_forward(self, facts) && append_next(self, &number);
+    const unsigned char *flags = self->flags.buf;
+    int known = 0, done = parted == Py_False && !flags[SEVERAL] && put_forward(self, facts) && append_next(self, &number);
     Py_XDECREF(parted);
     if (done) {
         PyObject *named = PyLong_FromUnsignedLongLong(number);
