@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from somatize.facts import Fact
@@ -160,7 +161,10 @@ class RunLines:
         """Every field that any writer of the run summarised."""
         found: dict[str, None] = {}
         known: set[int] = set()
+        writers = self._writers()
         for key, value in self._under(b"c", 0, OWN):
+            if len(known) == writers:
+                break
             writer = schema.block_of(key)[1]
             if writer in known:
                 continue  # all its blocks have the same, or none where it died and left nothing but a lost forward
@@ -174,6 +178,11 @@ class RunLines:
         for tail in self.view.tails_of(self.run):
             found.update(dict.fromkeys(tail.fields))
         return list(found)
+
+    def _writers(self) -> int:
+        """How many there are that something is committed of."""
+        prefix = schema.run_prefix(b"v", self.run)
+        return sum(1 for _ in takewhile(lambda item: item[0].startswith(prefix), self.view.reading.items(prefix)))
 
     def summarised(self, path: str, since: int = 0) -> bool:
         """Whether the values of a field can be read without unpacking any facts."""

@@ -20,7 +20,6 @@ from . import place
 from .environment import Environment, create
 from .locks import Locks
 from .numbers import RunGate
-from .tails import Known
 from .used import Used
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ class Opened:
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
         self.used = Used()
-        self.known = Known()
         self._values: Environment | None = None
         self._gates: dict[int, RunGate] = {}
         self._committer: Committer | None = None

@@ -35,15 +35,20 @@ class JournalFile(NamedTuple):
 
 
 class Known:
-    """The heads that were read in earlier looks at the journals of a store, so that each is read once."""
+    """The heads that were read in earlier looks at journals, so that each is read once by a process."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as in a forked child."""
         self._lock = threading.Lock()
-        self._kept: dict[tuple[int, int], Heads] = {}
+        self._kept: dict[tuple[int, ...], Heads] = {}
 
     def heads(self, file: JournalFile, start: int) -> Heads | None:
         """Those of a journal from `start` to its end as it is now; None where they do not lead there."""
-        key = file.writer, file.generation
+        found = os.fstat(file.fd)
+        key = file.writer, file.generation, found.st_dev, found.st_ino  # a store that was copied has a writer's twice
         with self._lock:
             known = self._kept.pop(key, None)
             known = known.since(start) if known is not None and known.start <= start <= known.end else Heads(start)
@@ -52,28 +57,31 @@ class Known:
             self._keep(key, known)
             return known.since(start)
 
-    def _keep(self, key: tuple[int, int], known: Heads) -> None:
+    def _keep(self, key: tuple[int, ...], known: Heads) -> None:
         """Keep what was read last, of as many journals as there is room for."""
         room, kept = _MOST_KEPT, {key: known, **self._kept}
         self._kept = {at: heads for at, heads in kept.items() if (room := room - len(heads) - 100) > 0}
 
 
+KNOWN = Known()
+os.register_at_fork(after_in_child=KNOWN.forget)
+
+
 class Tail:
     """What one journal holds beyond the snapshot. Valid while its file is open."""
 
-    def __init__(self, file: JournalFile, about: dict[str, Any], start: int, known: Known) -> None:
+    def __init__(self, file: JournalFile, about: dict[str, Any], start: int) -> None:
         self.writer = file.writer
         self.run: int = about["run"]
         self.about = about
         self.fields: list[str] = about["fields"]
         self._file = file
         self._start = start
-        self._known = known
 
     @cached_property
     def heads(self) -> Heads | None:
         """The heads of its entries; None if it has to be looked at closely."""
-        return self._known.heads(self._file, self._start) if self._file.alive else None
+        return KNOWN.heads(self._file, self._start) if self._file.alive else None
 
     @cached_property
     def gathered(self) -> Gathered:
@@ -121,9 +129,10 @@ def tell_damage(path: Path, gathered: Gathered) -> None:
 
 
 def rest(fd: int, at: int, end: int | None = None) -> bytes:
-    """What a file holds from a place on, up to its end or to `end`."""
+    """What a file holds from a place on, up to `end` or to where it ends now: it may grow faster than it is read."""
+    end = os.fstat(fd).st_size if end is None else end
     parts = []
-    while part := os.pread(fd, 8 << 20 if end is None else min(8 << 20, end - at), at):
+    while at < end and (part := os.pread(fd, end - at, at)):
         parts.append(part)
         at += len(part)
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

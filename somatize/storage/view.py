@@ -77,7 +77,7 @@ class View:
                 return None
             if info.generation == file.generation:
                 at = info.offset
-        return Tail(file, about, at, self.opened.known)
+        return Tail(file, about, at)
 
     def runs(self) -> Iterator[tuple[int, RunInfo]]:
         """Every run's number and totals, as far as they are committed. A damaged one is named and skipped."""
