@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The stamp is named after what was asked for: an edited pyproject.toml installs again, a second call does not.
+# The stamp is named after what was asked for: an edited pyproject.toml or C source installs again, a second call does not.
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test slow check docs bench notebooks clean
@@ -36,11 +36,11 @@ bench: $(INSTALLED)
 notebooks: $(INSTALLED)
 	$(BIN)/python notebooks/execute.py
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml hatch_build.py $(wildcard native/*.c native/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis somatize/storage/_speedups.abi3.so
