@@ -49,16 +49,17 @@ static PyObject *lock_exit(Lock *self, PyObject *const *exception, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
-static int lock_init(Lock *self, PyObject *arguments, PyObject *named)
+static PyObject *lock_new(PyTypeObject *type, PyObject *arguments, PyObject *named)
 {
     (void)named;
     if (!PyArg_ParseTuple(arguments, ":Lock"))
-        return -1;
-    if (self->lock == NULL && (self->lock = PyThread_allocate_lock()) == NULL) {
+        return NULL;
+    Lock *self = (Lock *)PyType_GenericNew(type, NULL, NULL);
+    if (self != NULL && (self->lock = PyThread_allocate_lock()) == NULL) {
         PyErr_NoMemory();
-        return -1;
+        Py_CLEAR(self);
     }
-    return 0;
+    return (PyObject *)self;
 }
 
 static void lock_dealloc(Lock *self)
@@ -82,8 +83,7 @@ static PyMethodDef lock_methods[] = {
 
 static PyType_Slot lock_slots[] = {
     {Py_tp_doc, "Lock()\n\nA lock that its owner may take again."},
-    {Py_tp_new, PyType_GenericNew},
-    {Py_tp_init, lock_init},
+    {Py_tp_new, lock_new},
     {Py_tp_dealloc, lock_dealloc},
     {Py_tp_methods, lock_methods},
     {0, NULL},

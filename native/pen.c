@@ -29,7 +29,7 @@ typedef struct {
     Wanted *wanted;
     Py_ssize_t fields_count;
     Py_buffer count, flags;
-    int open;
+    int open, appending; /* `appending`: a call has let other threads in, and needs the buffers */
     Packed entry; /* as it grows */
 } Pen;
 
@@ -172,7 +172,7 @@ static int append(Pen *self)
         return 1;
     }
     if (done > 0 && ftruncate(self->fd, self->size) != 0)
-        return 0; /* Appender._write_with_care looks at the size of the file before it writes */
+        self->size = PY_SSIZE_T_MAX; /* what is torn is the end of this journal: the next entry begins another */
     return 0;
 }
 
@@ -213,12 +213,21 @@ static int put_forward(Pen *self, PyObject *facts)
     return 1;
 }
 
+/* Nothing is looked at any more. What waits may hold what holds the pen, which the garbage collector does not see. */
+static void let_go(Pen *self)
+{
+    PyBuffer_Release(&self->count);
+    PyBuffer_Release(&self->flags);
+    Py_CLEAR(self->waiting);
+}
+
 /* Take a number for the entry and append it; 0, and the number is given back, if that cannot be. */
 static int append_next(Pen *self, uint64_t *number)
 {
     unsigned char *flags = self->flags.buf;
     uint64_t *next = self->count.buf;
     int written = 0;
+    self->appending = 1;
     __atomic_store_n(&flags[BUSY], 1, __ATOMIC_SEQ_CST);
     if (!__atomic_load_n(&flags[SEVERAL], __ATOMIC_SEQ_CST)) {
         *number = *next;
@@ -228,6 +237,9 @@ static int append_next(Pen *self, uint64_t *number)
             *next = *number;
     }
     __atomic_store_n(&flags[BUSY], 0, __ATOMIC_SEQ_CST);
+    self->appending = 0;
+    if (!self->open)
+        let_go(self);
     return written;
 }
 
@@ -303,8 +315,8 @@ static PyObject *pen_close(Pen *self, PyObject *none)
     (void)none;
     if (self->open) {
         self->open = 0;
-        PyBuffer_Release(&self->count);
-        PyBuffer_Release(&self->flags);
+        if (!self->appending)
+            let_go(self);
     }
     Py_RETURN_NONE;
 }
@@ -351,11 +363,13 @@ static int pen_init(Pen *self, PyObject *arguments, PyObject *named)
         PyBuffer_Release(&self->count);
         return -1;
     }
-    self->open = 1;
     if (self->count.len != 8 || (uintptr_t)self->count.buf % 8 || self->flags.len != 2) {
+        PyBuffer_Release(&self->count);
+        PyBuffer_Release(&self->flags);
         PyErr_SetString(PyExc_ValueError, "a Pen needs the word that numbers are counted in, and two bytes of flags");
         return -1;
     }
+    self->open = 1;
     return 0;
 }
 

@@ -7,8 +7,9 @@
 #include "entries.h"
 #include <stdlib.h>
 
-#define MARK "\xA2id" /* open_tasks.MARK */
+#define MARK "\xA2id" /* packing.MARK */
 #define MARK_SIZE 3
+#define MOST_FIELDS 1024 /* each row has a word for each: of more, none is taken in */
 
 typedef struct {
     uint64_t forward, took, when;
@@ -27,6 +28,7 @@ typedef struct {
     size_t size, end, fields;
     Row *rows;
     size_t rows_count, rows_room;
+    uint64_t next; /* above all numbers named so far: the lowest that a record may have */
     Piece *pieces;
     size_t pieces_count, pieces_room;
     size_t *odd;
@@ -129,8 +131,8 @@ static int take_record(Stretch *stretch, size_t at, size_t middle, size_t after)
 {
     void *moved;
     const unsigned char *head = stretch->data + at;
-    uint64_t forward = get64(head + FORWARD_AT);
-    if (forward == OWN || (stretch->rows_count && forward <= stretch->rows[stretch->rows_count - 1].forward)
+    uint64_t forward = get64(head + FORWARD_AT), took = get64(head + TOOK_AT), when = get64(head + WHEN_AT);
+    if (forward > INT64_MAX || forward < stretch->next || when > INT64_MAX || (took > INT64_MAX && took != NO_TIME)
         || !take_summary(stretch, at + ENTRY_HEAD, middle - at - ENTRY_HEAD, NULL))
         return 0;
     if (!ADD(stretch, rows))
@@ -148,8 +150,9 @@ static int take_record(Stretch *stretch, size_t at, size_t middle, size_t after)
         memset(said, 0, stretch->fields * sizeof(size_t));
         take_summary(stretch, at + ENTRY_HEAD, middle - at - ENTRY_HEAD, said);
     }
-    stretch->rows[stretch->rows_count++] = (Row){.forward = forward, .took = get64(head + TOOK_AT),
-        .when = get64(head + WHEN_AT), .nodes = get32(head + NODES_AT), .state = head[STATE_AT], .body = after - middle};
+    stretch->next = forward + 1;
+    stretch->rows[stretch->rows_count++] = (Row){.forward = forward, .took = took,
+        .when = when, .nodes = get32(head + NODES_AT), .state = head[STATE_AT], .body = after - middle};
     return 1;
 }
 
@@ -174,9 +177,12 @@ static int take_late(Stretch *stretch, size_t at, size_t middle, size_t after)
 static int take_odd(Stretch *stretch, size_t at)
 {
     void *moved;
-    Row *row = find(stretch, get64(stretch->data + at + FORWARD_AT));
+    uint64_t forward = get64(stretch->data + at + FORWARD_AT);
+    Row *row = find(stretch, forward);
     if (row != NULL)
         row->left = 1;
+    if (forward != OWN && forward >= stretch->next)
+        stretch->next = forward + 1;
     if (!ADD(stretch, odd))
         return -1;
     stretch->odd[stretch->odd_count++] = at;
@@ -384,6 +390,8 @@ PyObject *rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     size_t most_rows = PyLong_AsSize_t(arguments[2]), most_bytes = PyLong_AsSize_t(arguments[3]);
     if (PyErr_Occurred())
         return NULL;
+    if (stretch.fields > MOST_FIELDS)
+        return Py_BuildValue("[][]i", 0);
     int enough;
     PyObject *found = NULL;
     Py_BEGIN_ALLOW_THREADS

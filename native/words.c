@@ -30,7 +30,7 @@ PyObject *words(PyObject *module, PyObject *column)
     (void)module;
     if (PyObject_GetBuffer(column, &given, PyBUF_SIMPLE) < 0)
         return NULL;
-    if (given.len == 0 || given.len % 8) {
+    if (given.len == 0 || given.len % 8 || (uintptr_t)given.buf % 8) {
         PyBuffer_Release(&given);
         PyErr_SetString(PyExc_ValueError, "words(column) takes words of 64 bits, and at least one");
         return NULL;

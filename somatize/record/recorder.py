@@ -45,8 +45,13 @@ class ForwardSink(Pending):
 
     def say(self, fact: Fact) -> None:
         """Take a fact said to the recorder while the forward goes on; it is written when this returns."""
-        self.facts.append(fact)
-        self.writer.write_part(self, spilled=True)
+        writer = self.writer
+        with writer.lock:
+            if not self.over:
+                self.facts.append(fact)
+                writer.write_part(self, spilled=True)
+                return
+        writer.says(self, fact, fact)  # it ended meanwhile, in another thread
 
     def closed(self) -> None:
         """All was told: write the record, or the rest of it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .packing import Texts
+from .packing import MARK, Texts
 
 MOST_BYTES = 6 << 20
 """Bytes of facts held in memory; a commit that comes too late for them reads the journal."""
@@ -62,6 +62,9 @@ class Batch:
 
     def add_late(self, line: Line, texts: Texts, body: bytes) -> None:
         """A fact was said about a record of this batch."""
+        if MARK in body:
+            self.give_up()  # it may be of an open task, which is no part of the record
+            return
         line[BODY] = whole = line[BODY] + body
         if texts is not None:
             before = line[TEXTS]

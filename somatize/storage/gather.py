@@ -13,7 +13,8 @@ from . import journal, speedups
 from .batch import Batch, Line
 from .blocks import MOST_BYTES, MOST_ROWS, Block
 from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
-from .open_tasks import MARK, OpenTasks
+from .open_tasks import OpenTasks
+from .packing import MARK
 from .schema import OPEN, OWN
 
 _NOTHING = b"\xc0"

@@ -18,8 +18,6 @@ from . import schema
 from .environment import BadValue, Reading, Writing
 from .packing import unpack
 
-MARK = b"\xa2id"
-"""What the packed fact of a task that was ever said to be open holds: the key ``id``."""
 KIND = b"t"
 
 

@@ -17,6 +17,8 @@ A float stands for the text that is its `repr`: a column of them is packed witho
 """
 COUNTED = frozenset({"ran", "recalled", "failed"})
 """The kinds that count as a node having its turn."""
+MARK = b"\xa2id"
+"""What the packed fact of a task that was ever said to be open holds: the key ``id``."""
 WHOLE_UP_TO = 256 << 10
 """Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
 _LOOK_CLOSER = 512 << 10
