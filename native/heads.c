@@ -76,7 +76,7 @@ static Py_ssize_t words_of(PyObject *column, Py_buffer *view)
 {
     if (PyObject_GetBuffer(column, view, PyBUF_SIMPLE) < 0)
         return -1;
-    if (view->len % 8 == 0 && (uintptr_t)view->buf % 8 == 0)
+    if (view->len == 0 || (view->len % 8 == 0 && (uintptr_t)view->buf % 8 == 0)) /* none may lie anywhere */
         return view->len / 8;
     PyBuffer_Release(view);
     PyErr_SetString(PyExc_ValueError, "a column has words of 64 bits");
