@@ -20,7 +20,7 @@ assert _spec is not None
 assert _spec.loader is not None
 _fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
-place, store, script, ran = _fixtures.place, _fixtures.store, _fixtures.script, _fixtures.ran
+place, store, script, ran, way = _fixtures.place, _fixtures.store, _fixtures.script, _fixtures.ran, _fixtures.way
 
 
 @pytest.fixture

@@ -11,11 +11,23 @@ from pathlib import Path
 import pytest
 
 from somatize import Store
+from somatize.storage import speedups
+
+WAYS = ["pure"] if speedups.MODULE is None else ["compiled", "pure"]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test as records are made in C, where that was built, and once as Python makes them; also by children."""
+    if request.param == "pure":
+        monkeypatch.setattr(speedups, "MODULE", None)
+        monkeypatch.setenv("SOMATIZE_PURE", "1")
+    return str(request.param)
 
 
 @pytest.fixture
