@@ -39,7 +39,7 @@ class CompiledPart(BuildHookInterface):  # type: ignore[type-arg]
         elif module:
             build_data["force_include"][str(module)] = PLACE
             build_data["pure_python"] = False
-            build_data["tag"] = f"cp311-abi3-{platform()}"
+            build_data["tag"] = tag()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Let go of what was compiled: it is in the wheel or in its place."""
@@ -80,9 +80,14 @@ def settle(module: Path | None, place: Path) -> None:
         place.unlink()
 
 
-def platform() -> str:
-    """This machine in the name of a wheel, without what the builder of a manylinux wheel has to vouch for."""
-    return next(tag for tag in platform_tags() if not tag.startswith(("manylinux", "musllinux")))
+def tag() -> str:
+    """This Python and those after it, on this platform.
+
+    Not those before it, though the sources ask for no more than 3.11 has: newer headers may turn a call into one that
+    an older Python answers otherwise. The platform is the one without what a manylinux wheel's builder vouches for.
+    """
+    platform = next(name for name in platform_tags() if not name.startswith(("manylinux", "musllinux")))
+    return f"cp{sys.version_info.major}{sys.version_info.minor}-abi3-{platform}"
 
 
 def compile_into(folder: Path) -> None:

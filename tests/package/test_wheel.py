@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.metadata import Metadata
@@ -109,8 +111,9 @@ def test_the_pure_wheel_is_for_any_machine_and_small(pure):
     assert pure.stat().st_size < 1_500_000
 
 
-def test_the_compiled_wheel_is_for_one_platform_and_any_cpython_there(wheel):
-    tag = re.fullmatch(rf"{re.escape(NAME)}-(cp311-abi3-(?!many|musl|any)[a-z0-9_]+)\.whl", wheel.name)
+def test_the_compiled_wheel_is_for_one_platform_and_this_cpython_and_later_ones(wheel):
+    since = f"cp{sys.version_info.major}{sys.version_info.minor}"  # not before what it was compiled with
+    tag = re.fullmatch(rf"{re.escape(NAME)}-({since}-abi3-(?!many|musl|any)[a-z0-9_]+)\.whl", wheel.name)
     assert tag is not None, wheel.name
     about = contents(wheel)[f"{INFO}/WHEEL"].decode().splitlines()
     assert about[2:] == ["Root-Is-Purelib: false", f"Tag: {tag[1]}"]
@@ -140,7 +143,28 @@ def test_where_nothing_compiles_the_wheel_is_the_pure_one_and_a_line_says_why(pu
     made, said = built(ROOT, "wheel", tmp_path / "wheel", CC="/bin/false")
     assert made.name == pure.name
     assert made.read_bytes() == pure.read_bytes()
-    assert said == [f"{THE_LINE}/bin/false ended with 1"]
+    (line,) = said
+    assert line.startswith(THE_LINE)
+    assert "/bin/false" in line
+    assert len(line) < 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "value", "why"),
+    [
+        ("sysconfig", "get_config_var", {"Py_GIL_DISABLED": 1}.get, "this Python has no GIL"),
+        ("sys", "implementation", SimpleNamespace(name="pypy"), "pypy is not CPython"),
+    ],
+)
+def test_a_python_that_cannot_take_the_module_gets_none(asked, name, value, why, tmp_path, monkeypatch, capsys):
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    monkeypatch.delenv("SOMATIZE_PURE", raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(hook[asked], name, value)
+        made = hook["compiled"](ROOT, tmp_path)
+    assert made is None
+    assert capsys.readouterr().err == f"{THE_LINE}{why}\n"
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_licence_is_the_one_of_the_tree(wheel):

@@ -1,14 +1,16 @@
 """The wheel as its users meet it: in venvs of its own, with each extra alone, at the oldest and the newest versions.
 
-    python tests/package/try_it.py [--python PYTHON] [--oldest] [core viz ...]
+    python tests/package/try_it.py [--python PYTHON] [--oldest] [--pure] [core viz ...]
 
 Needs the registry, some minutes and some disk, so it is run by name. Each trial is a script in `trials/`, which asserts
-what it shows. With ``--oldest`` every library that pyproject names is installed at the lowest version it allows.
+what it shows. With ``--oldest`` every library that pyproject names is installed at the lowest version it allows,
+with ``--pure`` the wheel is the one without the part in C. The wheel is made by the Python that runs this.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -37,7 +39,7 @@ def constraints(oldest: bool) -> list[str]:
     return [f"{name}=={version}" for name, version in (versions | TOO_LARGE).items()]
 
 
-def tried(name: str, python: str, wheel: Path, oldest: bool) -> bool:
+def tried(name: str, python: str, wheel: Path, oldest: bool, pure: bool) -> bool:
     """Whether a trial went through in an empty venv; prints what was installed and what went wrong."""
     with tempfile.TemporaryDirectory(prefix="somatize-trial-") as place:
         inside = Path(place) / "venv" / "bin" / "python"
@@ -49,6 +51,9 @@ def tried(name: str, python: str, wheel: Path, oldest: bool) -> bool:
         made = subprocess.run(asked, capture_output=True, text=True, check=False)
         if made.returncode:
             print(f"{name}: NOT INSTALLED\n{made.stderr[-3000:]}")
+            return False
+        if in_c(inside, Path(place)) == pure:
+            print(f"{name}: FAILED  the part in C is {'used' if pure else 'not used'}, of {wheel.name}")
             return False
         done = subprocess.run(
             [inside, "-W", "error::DeprecationWarning:somatize", TRIALS[name], ROOT / "README.md"],
@@ -62,6 +67,12 @@ def tried(name: str, python: str, wheel: Path, oldest: bool) -> bool:
         if done.returncode or done.stderr:
             print(done.stdout[-1500:], done.stderr[-3000:], sep="\n")
         return done.returncode == 0
+
+
+def in_c(python: Path, place: Path) -> bool:
+    """Whether what is installed there records in C."""
+    asked = [python, "-c", "from somatize.storage import speedups; print(speedups.MODULE is not None)"]
+    return subprocess.run(asked, capture_output=True, text=True, cwd=place, check=True).stdout.strip() == "True"
 
 
 def installed(python: Path, name: str) -> list[str]:
@@ -82,12 +93,14 @@ def main() -> int:
     asked.add_argument("trials", nargs="*", default=[*TRIALS], help=", ".join(TRIALS))
     asked.add_argument("--python", default=sys.executable)
     asked.add_argument("--oldest", action="store_true")
+    asked.add_argument("--pure", action="store_true")
     given = asked.parse_args()
     with tempfile.TemporaryDirectory(prefix="somatize-wheel-") as place:
         asked_for = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", place, ROOT]
-        subprocess.run(asked_for, check=True, capture_output=True)
+        around = {**os.environ, "SOMATIZE_PURE": str(int(given.pure))}
+        subprocess.run(asked_for, check=True, capture_output=True, env=around)
         (wheel,) = Path(place).iterdir()
-        went = [tried(name, given.python, wheel, given.oldest) for name in given.trials]
+        went = [tried(name, given.python, wheel, given.oldest, given.pure) for name in given.trials]
     return 0 if all(went) else 1
 
 
