@@ -13,8 +13,12 @@ from tests.test_interrupts import InterruptAt, interrupted
 
 G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
 WRITING = ("recorder.py", "writer.py", "packing.py", "numbers.py", "appending.py")
-STEPS = """opens begins closed duration ends pack summary give_up leave __call__ says say finishes adds _say _append
-_write_with_care take pack_one""".split()
+# fmt: off
+STEPS = (
+    "opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "__call__", "says", "say",
+    "finishes", "adds", "_say", "_append", "_write_with_care", "take", "pack_one",
+)
+# fmt: on
 
 
 def at(point: int) -> InterruptAt:
