@@ -39,7 +39,8 @@ PyObject *words(PyObject *module, PyObject *column)
     PyObject *found = NULL;
     if (to != NULL) {
         const char *kind = pack(given.buf, (size_t)given.len / 8, to, &size);
-        found = Py_BuildValue("sy#", kind, to, (Py_ssize_t)size);
+        PyObject *bytes = PyBytes_FromStringAndSize((const char *)to, (Py_ssize_t)size);
+        found = bytes == NULL ? NULL : Py_BuildValue("sN", kind, bytes);
         PyMem_Free(to);
     } else
         PyErr_NoMemory();
