@@ -5,151 +5,37 @@
  * somatize/storage/numbers.py, by a writer that is alone on its run.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "facts.h"
 #include "lock.h"
-#include "packed.h"
 #include <structmember.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { SEVERAL = 0, BUSY = 1 };
 enum { STATE_OK = 1 };
-#define LONGEST_NUMBER 18        /* digits that a word surely holds */
-
-typedef struct {
-    PyObject *kind, *field; /* of the tuple in `fields` */
-    PyObject *said;         /* borrowed while a call goes on */
-} Wanted;
 
 typedef struct {
     PyObject_HEAD
     int fd;
     Py_ssize_t size, most;
-    PyObject *fields, *kinds, *waiting;
+    PyObject *waiting;
     Lock *lock;
-    Wanted *wanted;
-    Py_ssize_t fields_count;
     Py_buffer count, flags;
     int open, appending; /* `appending`: a call has let other threads in, and needs the buffers */
-    Packed entry; /* as it grows */
+    Sheet sheet;
 } Pen;
 
-static PyObject *NAME_FACT, *NAME_TOOK, *NAME_NUMBER, *NAME_OVER, *NAME_PARTED;
+static PyObject *NAME_TOOK, *NAME_NUMBER, *NAME_OVER, *NAME_PARTED;
 PyObject *LOCK_TYPE;
 
-/* -- facts */
-
-/* Note what a fact says of the summarised fields. */
-static int look(Pen *self, PyObject *fact, PyObject *kind)
-{
-    for (Wanted *one = self->wanted; one < self->wanted + self->fields_count; one++) {
-        if (one->kind != kind && PyUnicode_Compare(one->kind, kind) != 0)
-            continue;
-        PyObject *said = PyDict_GetItemWithError(fact, one->field);
-        if (said != NULL)
-            one->said = said;
-        else if (PyErr_Occurred())
-            return 0;
-    }
-    return !PyErr_Occurred();
-}
-
-/* Pack a fact that is a dict of texts and nothing else; its kind, or NULL. */
-static PyObject *put_fact(Pen *self, PyObject *fact)
-{
-    PyObject *key, *text, *kind;
-    Py_ssize_t at = 0;
-    if (!PyDict_CheckExact(fact) || !put_head(&self->entry, (size_t)PyDict_Size(fact), 0x80, 0xDE))
-        return NULL;
-    while (PyDict_Next(fact, &at, &key, &text))
-        if (!put_str(&self->entry, key) || !put_str(&self->entry, text))
-            return NULL;
-    kind = PyDict_GetItemWithError(fact, NAME_FACT);
-    return kind != NULL && look(self, fact, kind) ? kind : NULL;
-}
-
-/* Pack a fact as `facts.said` would make it, where that is simple: its kind first, and floats, words or texts. */
-static PyObject *put_said(Pen *self, PyObject *given)
-{
-    PyObject *key, *value, *kind = NULL;
-    Py_ssize_t at = 0, length;
-    if (!PyDict_CheckExact(given) || !put_head(&self->entry, (size_t)PyDict_Size(given), 0x80, 0xDE))
-        return NULL;
-    while (PyDict_Next(given, &at, &key, &value)) {
-        if (!put_str(&self->entry, key) || !put_value(&self->entry, value))
-            return NULL;
-        if (kind == NULL) {
-            if (!is_text(key, "fact") || !PyUnicode_CheckExact(value) || PySet_Contains(self->kinds, value) != 0
-                || PyUnicode_AsUTF8AndSize(value, &length) == NULL || length == 0)
-                return NULL;
-            kind = value;
-        }
-    }
-    return kind != NULL && look(self, given, kind) ? kind : NULL;
-}
-
-/* What a duration's text says: whole microseconds. */
-static int microseconds(PyObject *text, uint64_t *value)
-{
-    Py_ssize_t length;
-    const char *digits;
-    if (text == NULL || !PyUnicode_CheckExact(text) || (digits = PyUnicode_AsUTF8AndSize(text, &length)) == NULL
-        || length < 1 || length > LONGEST_NUMBER)
-        return 0;
-    *value = 0;
-    for (Py_ssize_t i = 0; i < length; i++) {
-        if (digits[i] < '0' || digits[i] > '9')
-            return 0;
-        *value = *value * 10 + (uint64_t)(digits[i] - '0');
-    }
-    return 1;
-}
-
 /* -- entries */
-
-/* Pack what was said of the summarised fields behind the facts, and bring it in front of them; its bytes, or -1. */
-static Py_ssize_t put_summary(Pen *self)
-{
-    size_t facts_end = self->entry.used, body = facts_end - ENTRY_HEAD, summed;
-    int any = 0;
-    for (Py_ssize_t i = 0; i < self->fields_count; i++)
-        any |= self->wanted[i].said != NULL;
-    if (!any)
-        return 0;
-    if (!put_head(&self->entry, (size_t)self->fields_count, 0x90, 0xDC))
-        return -1;
-    for (Py_ssize_t i = 0; i < self->fields_count; i++) {
-        PyObject *said = self->wanted[i].said;
-        unsigned char *to;
-        if (said == NULL) {
-            if ((to = reserve(&self->entry, 1)) == NULL)
-                return -1;
-            to[0] = 0xC0;
-            self->entry.used += 1;
-        } else if (PyFloat_CheckExact(said) && PyFloat_AsDouble(said) == PyFloat_AsDouble(said)) {
-            if (!put_double(&self->entry, PyFloat_AsDouble(said)))
-                return -1;
-        } else if (!put_value(&self->entry, said)) { /* a NaN is its text: packing.Packer.pack_one */
-            return -1;
-        }
-    }
-    summed = self->entry.used - facts_end;
-    unsigned char *facts, *turned;
-    if (reserve(&self->entry, summed) == NULL)
-        return -1;
-    facts = self->entry.bytes + ENTRY_HEAD;
-    turned = self->entry.bytes + self->entry.used;
-    memcpy(turned, self->entry.bytes + facts_end, summed);
-    memmove(facts + summed, facts, body);
-    memcpy(facts, turned, summed);
-    return (Py_ssize_t)summed;
-}
 
 static void fill_head(Pen *self, int kind, int state, size_t summed, size_t nodes, uint64_t took)
 {
     struct timespec now;
-    unsigned char *head = self->entry.bytes;
+    unsigned char *head = self->sheet.entry.bytes;
     clock_gettime(CLOCK_REALTIME, &now);
-    put32(head + SIZE_AT, (uint32_t)(self->entry.used - UNSIZED));
+    put32(head + SIZE_AT, (uint32_t)(self->sheet.entry.used - UNSIZED));
     head[KIND_AT] = (unsigned char)kind;
     head[STATE_AT] = (unsigned char)state;
     head[STATE_AT + 1] = head[STATE_AT + 2] = 0;
@@ -163,11 +49,11 @@ static void fill_head(Pen *self, int kind, int state, size_t summed, size_t node
 static int append(Pen *self)
 {
     ssize_t done;
-    put32(self->entry.bytes + CRC_AT, crc32_of(0, self->entry.bytes + UNSIZED, self->entry.used - UNSIZED));
+    put32(self->sheet.entry.bytes + CRC_AT, crc32_of(0, self->sheet.entry.bytes + UNSIZED, self->sheet.entry.used - UNSIZED));
     Py_BEGIN_ALLOW_THREADS
-    done = write(self->fd, self->entry.bytes, self->entry.used);
+    done = write(self->fd, self->sheet.entry.bytes, self->sheet.entry.used);
     Py_END_ALLOW_THREADS
-    if (done == (ssize_t)self->entry.used) {
+    if (done == (ssize_t)self->sheet.entry.used) {
         self->size += done;
         return 1;
     }
@@ -181,12 +67,12 @@ static int begin(Pen *self)
 {
     if (!self->open || !lock_try(self->lock))
         return 0;
-    self->entry.used = 0;
-    for (Py_ssize_t i = 0; i < self->fields_count; i++)
-        self->wanted[i].said = NULL;
+    self->sheet.entry.used = 0;
+    for (Py_ssize_t i = 0; i < self->sheet.count; i++)
+        self->sheet.wanted[i].said = NULL;
     if (self->open && self->fd >= 0 && self->size <= self->most && PyObject_Size(self->waiting) == 0
-        && reserve(&self->entry, ENTRY_HEAD) != NULL) {
-        self->entry.used = ENTRY_HEAD;
+        && reserve(&self->sheet.entry, ENTRY_HEAD) != NULL) {
+        self->sheet.entry.used = ENTRY_HEAD;
         return 1;
     }
     lock_leave(self->lock);
@@ -202,12 +88,12 @@ static int put_forward(Pen *self, PyObject *facts)
     uint64_t took;
     for (Py_ssize_t i = 0; i < told; i++) {
         last = PyList_GetItem(facts, i);
-        if ((kind = put_fact(self, last)) == NULL)
+        if ((kind = put_fact(&self->sheet, last)) == NULL)
             return 0;
         nodes += is_text(kind, "ran") || is_text(kind, "recalled") || is_text(kind, "failed");
     }
     if (kind == NULL || !is_text(kind, "finished") || !microseconds(PyDict_GetItemWithError(last, NAME_TOOK), &took)
-        || (summed = put_summary(self)) < 0 || self->entry.used > MOST_PACKED)
+        || (summed = put_summary(&self->sheet)) < 0 || self->sheet.entry.used > MOST_PACKED)
         return 0;
     fill_head(self, RECORD, STATE_OK, (size_t)summed, nodes, took);
     return 1;
@@ -232,7 +118,7 @@ static int append_next(Pen *self, uint64_t *number)
     if (!__atomic_load_n(&flags[SEVERAL], __ATOMIC_SEQ_CST)) {
         *number = *next;
         *next = *number + 1;
-        put64(self->entry.bytes + FORWARD_AT, *number);
+        put64(self->sheet.entry.bytes + FORWARD_AT, *number);
         if (!(written = append(self)))
             *next = *number;
     }
@@ -298,10 +184,10 @@ static PyObject *pen_late(Pen *self, PyObject *const *arguments, Py_ssize_t coun
     int done = 0;
     Py_ssize_t summed;
     unsigned long long number = PyLong_AsUnsignedLongLong(arguments[0]);
-    if (!PyErr_Occurred() && put_said(self, arguments[1]) != NULL && (summed = put_summary(self)) >= 0
-        && self->entry.used <= MOST_PACKED) {
+    if (!PyErr_Occurred() && put_said(&self->sheet, arguments[1]) != NULL && (summed = put_summary(&self->sheet)) >= 0
+        && self->sheet.entry.used <= MOST_PACKED) {
         fill_head(self, LATE, 0, (size_t)summed, 0, NO_TIME);
-        put64(self->entry.bytes + FORWARD_AT, number);
+        put64(self->sheet.entry.bytes + FORWARD_AT, number);
         done = append(self);
     }
     lock_leave(self->lock);
@@ -321,31 +207,11 @@ static PyObject *pen_close(Pen *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-static int take_fields(Pen *self, PyObject *fields)
-{
-    Py_ssize_t count = PyTuple_Size(fields);
-    self->wanted = PyMem_Calloc((size_t)count + 1, sizeof *self->wanted);
-    if (self->wanted == NULL)
-        return PyErr_NoMemory() != NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *pair = PyTuple_GetItem(fields, i);
-        if (pair == NULL || !PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2
-            || !PyUnicode_CheckExact(PyTuple_GetItem(pair, 0)) || !PyUnicode_CheckExact(PyTuple_GetItem(pair, 1))) {
-            PyErr_SetString(PyExc_TypeError, "fields are pairs of texts: a kind, and the name of what is said");
-            return 0;
-        }
-        self->wanted[i].kind = PyTuple_GetItem(pair, 0);
-        self->wanted[i].field = PyTuple_GetItem(pair, 1);
-    }
-    self->fields_count = count;
-    return 1;
-}
-
 static int pen_init(Pen *self, PyObject *arguments, PyObject *named)
 {
     PyObject *count, *flags, *fields, *kinds, *waiting, *lock;
     (void)named;
-    if (self->fields != NULL) {
+    if (self->sheet.fields != NULL) {
         PyErr_SetString(PyExc_TypeError, "a Pen is made once");
         return -1;
     }
@@ -353,11 +219,11 @@ static int pen_init(Pen *self, PyObject *arguments, PyObject *named)
                           &self->most, &waiting, LOCK_TYPE, &lock))
         return -1;
     self->fd = -1;
-    self->fields = Py_NewRef(fields);
-    self->kinds = Py_NewRef(kinds);
+    self->sheet.fields = Py_NewRef(fields);
+    self->sheet.kinds = Py_NewRef(kinds);
     self->waiting = Py_NewRef(waiting);
     self->lock = (Lock *)Py_NewRef(lock);
-    if (!take_fields(self, fields) || PyObject_GetBuffer(count, &self->count, PyBUF_WRITABLE) < 0)
+    if (!take_fields(&self->sheet, fields) || PyObject_GetBuffer(count, &self->count, PyBUF_WRITABLE) < 0)
         return -1;
     if (PyObject_GetBuffer(flags, &self->flags, PyBUF_WRITABLE) < 0) {
         PyBuffer_Release(&self->count);
@@ -377,12 +243,9 @@ static void pen_dealloc(Pen *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     Py_XDECREF(pen_close(self, NULL));
-    Py_XDECREF(self->fields);
-    Py_XDECREF(self->kinds);
     Py_XDECREF(self->waiting);
     Py_XDECREF((PyObject *)self->lock);
-    PyMem_Free(self->wanted);
-    PyMem_Free(self->entry.bytes);
+    sheet_free(&self->sheet);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -419,7 +282,7 @@ PyType_Spec pen_spec = {
 /* Called once, before any Pen is made; 0 if there is no memory. */
 int pen_begin(void)
 {
-    return (NAME_FACT = PyUnicode_InternFromString("fact")) != NULL
+    return facts_begin()
            && (NAME_TOOK = PyUnicode_InternFromString("took_us")) != NULL
            && (NAME_NUMBER = PyUnicode_InternFromString("number")) != NULL
            && (NAME_PARTED = PyUnicode_InternFromString("parted")) != NULL
