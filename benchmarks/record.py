@@ -28,6 +28,7 @@ import msgpack
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards, runs
+from somatize.storage import speedups
 
 FACTS = [
     {"fact": "ran", "node": "tokenize", "began_us": "8", "took_us": "318"},
@@ -350,6 +351,7 @@ def memory(count: int) -> None:
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     assert threading.active_count() == 1
+    print("recording is done in C" if speedups.MODULE else "recording is done in Python: its part in C is not there")
     memory(count)
     recording(count)
     reading(count)
