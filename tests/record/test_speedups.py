@@ -209,13 +209,15 @@ def test_the_ordinary_is_done_in_c_and_the_rest_is_not(store: Store) -> None:
 
     def done(fact: Any, forward: bool = True) -> bool:
         if not forward:
-            return writer.adds(writer.last_closed, fact)
+            with writer.lock:
+                return writer.adds(writer.last_closed, fact)
         sink = recorder.opens(None)
         sink.facts.extend(fact)
         try:
-            return writer.finishes(sink)
+            with writer.lock:  # the committing thread's turn would be a reason to decline
+                return writer.finishes(sink)
         finally:
-            recorder._writer.last_closed = sink
+            writer.last_closed = sink
             writer.forgets(sink)
 
     last = {"fact": "finished", "took_us": "5"}
