@@ -18,6 +18,8 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, SomatizeError
 from somatize.record import about, curve, facts, forwards, nodes, runs, unfinished, writers
 
+pytestmark = pytest.mark.usefixtures("way")
+
 _PAGE = 4096
 _TOP = {"r": 3000, "q": 30, "dead": 200}
 

@@ -16,6 +16,8 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import NotWritten, StoreError
 from somatize.record import forwards, runs
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @node
 def inc(x: int) -> int:

@@ -44,6 +44,7 @@ def records(place: Path, every: float, first_map: int, text: str) -> Callable[[C
 
 
 @pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 240), marks=pytest.mark.slow)], ids=["40", "200"])
+@pytest.mark.usefixtures("way")
 def test_nothing_that_returned_is_lost(child: Callable[..., Any], tmp_path: Path, seeds: range) -> None:
     told: list[int] = []
     for seed in seeds:
@@ -97,6 +98,7 @@ def check_all(store: Store, forwards_told: int, facts_told: int, text: str) -> N
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.usefixtures("way")
 def test_a_forward_that_died_reads_lost_and_names_its_node(child: Callable[..., Any], place: Path, sign: int) -> None:
     """C014: marked open while its process lives, lost once it is dead, at once and without any unlocking."""
 

@@ -15,6 +15,8 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards
 
+pytestmark = pytest.mark.usefixtures("way")
+
 _PAGE = 4096
 
 

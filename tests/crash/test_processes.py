@@ -37,6 +37,7 @@ def reported(victim: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("processes", "count"), [(4, 120), pytest.param(8, 500, marks=pytest.mark.slow)], ids=["4x120", "8x500"]
 )
+@pytest.mark.usefixtures("way")
 def test_writers_at_once_leave_every_record(child: Callable[..., Any], place: Path, processes: int, count: int) -> None:
     Store(place).close()
 
@@ -84,6 +85,7 @@ def _is_dead(pid: int) -> bool:
         return True
 
 
+@pytest.mark.usefixtures("way")
 def test_a_writer_that_is_stopped_keeps_nobody_waiting(child: Callable[..., Any], place: Path) -> None:
     import signal
 
@@ -132,6 +134,7 @@ def test_forked_children_that_do_nothing_harm_nothing(ran: Callable[..., str], e
     assert out.split("\n")[0] == "True 20 []"
 
 
+@pytest.mark.usefixtures("way")
 def test_a_forked_child_that_records_is_a_writer_of_its_own(place: Path, child: Callable[..., Any]) -> None:
     store = Store(place)
     recorder = Recorder(store, run="r", summarising=["who"])
@@ -182,6 +185,7 @@ def test_a_forward_that_a_forked_child_inherits_is_its_parents(place: Path) -> N
     store.close()
 
 
+@pytest.mark.usefixtures("way")
 def test_a_fork_while_the_committing_thread_is_at_work(
     place: Path, child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +209,7 @@ def test_a_fork_while_the_committing_thread_is_at_work(
     store.close()
 
 
+@pytest.mark.usefixtures("way")
 def test_a_pickled_recorder_and_store_work_in_a_process_of_their_own(place: Path) -> None:
     store = Store(place)
     recorder = Recorder(store, run="r", summarising=["who"])

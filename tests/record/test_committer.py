@@ -10,6 +10,8 @@ from somatize import Graph, Recorder, Store, node
 from somatize.record import facts, forwards
 from somatize.storage.writer import Writer
 
+pytestmark = pytest.mark.usefixtures("way")
+
 G = Graph.somatize(node(lambda x: x))
 
 

@@ -26,6 +26,8 @@ from somatize.errors import (
 )
 from somatize.record import curve, facts, forwards, nodes, runs
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @node
 def inc(x: int) -> int:
