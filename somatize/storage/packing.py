@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from somatize.facts import Fact, said
+from somatize.facts import Fact, said, text
 
 Texts = list[str | float | None] | None
 """The text of each summarised field, None where it was not said; None altogether where none was.
@@ -72,7 +72,8 @@ class Packer:
         for place, index, field in wanted:
             if field in facts[place]:
                 texts = texts or self._unsaid.copy()
-                texts[index] = facts[place][field]
+                told = facts[place][field]
+                texts[index] = told if type(told) is str else text(told)
         try:
             packed = self._pack(facts)
         except (TypeError, ValueError, OverflowError):

@@ -76,7 +76,7 @@ def test_what_does_not_fit_in_memory_is_counted_and_said(place: Path, monkeypatc
     store = Store(place)
     recorder = Recorder(store, run="r")
     G.forward(0, watching=recorder)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
@@ -89,7 +89,7 @@ def test_what_does_not_fit_in_memory_is_counted_and_said(place: Path, monkeypatc
             recorder.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, before)
     assert len(forwards(store, "r")) == 1
     assert store.check() == []
     store.close()

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import resource
+import signal
 import struct
 import sys
 import threading
@@ -25,6 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from somatize import Recorder, Store
+from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
 from somatize.storage import blocks, columns, gather, journal, speedups
 from somatize.storage.committer import take_in
@@ -76,6 +78,22 @@ ended = st.builds(
     ),
     st.dictionaries(keys.filter(lambda key: key != "took_us"), texts, max_size=1),
 )
+plain = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=6),
+    st.sampled_from(LONG).map("x".__mul__),
+    st.sampled_from([16, 127, 128, 32767]).map("é".__mul__),
+)
+ordinary = st.builds(
+    lambda kind, rest, more: {"fact": kind, **rest, **{f"k{n}": "v" for n in range(more)}},
+    st.sampled_from(["ran", "ran", "failed", "recalled", "kept", "loss", "é"]),
+    st.dictionaries(st.sampled_from(["node", "took_us", "value", "other", "é"]), plain, max_size=3),
+    st.sampled_from([0] * 6 + [12, 13, 14, 15, 16, 300]),
+)
+ordinary_forward = st.builds(
+    lambda facts, took: [*facts, {"fact": "finished", "took_us": str(took)}],
+    st.lists(ordinary, max_size=20),
+    st.integers(0, 10**18),
+)
 told_forward = st.tuples(
     st.lists(told, max_size=20), st.one_of(*[ended.map(lambda fact: [fact])] * 5, st.just([]), told.map(lambda f: [f]))
 ).map(lambda parts: [*parts[0], *parts[1]])
@@ -102,7 +120,7 @@ spoken = st.one_of(
         + [{"fact": "loss", **{f"k{n}": n for n in range(count)}} for count in (14, 15, 16, 300)]
     ),
 )
-steps = st.lists(st.one_of(told_forward, spoken), min_size=1, max_size=7)
+steps = st.lists(st.one_of(ordinary_forward, spoken, ordinary_forward, told_forward, spoken), min_size=1, max_size=7)
 
 
 @contextlib.contextmanager
@@ -199,6 +217,47 @@ def test_the_bytes_and_what_readers_see_are_those_of_python(
     assert found[0] == found[1]
     numbers = [number for kind, *_, number, _, _ in found[0][1] if kind == RECORD]
     assert numbers == list(range(len(numbers)))
+
+
+@compiled
+def test_texts_and_maps_of_each_size_are_packed_as_by_python(store: Store) -> None:
+    last = {"fact": "finished", "took_us": "5"}
+    ran = [
+        *({"fact": "ran", "node": "x" * (size + more)} for size in (0, *LONG, 150_000) for more in (0, 1)),
+        *({"fact": "ran", "node": "é" * (size // 2), "x" * size: "y"} for size in (31, 32, 255, 256, 65535, 65536)),
+        *({"fact": "ran", **{f"k{n}": "v" for n in range(size)}} for size in (13, 14, 15, 16, 255, 256, 20_000)),
+        *({"fact": "loss", "value": text} for text in ("1", "0.5", "", "x" * 32, "x" * 70_000)),
+    ]
+    recorder = Recorder(store, run="r", summarising=["loss", "ran.node"])
+    writer = recorder._writer
+    with writer.lock:  # the committing thread's turn would be a reason to decline
+        for told in [[fact, last] for fact in ran] + [ran[:3] * 7 + [last]]:
+            sink = recorder.opens(None)
+            sink.facts.extend(told)
+            assert writer.finishes(sink)
+            body, counted, said = writer.packer.pack(told)
+            summary = writer.packer.summary(said)
+            assert entries(recorder)[-1][1:] == (1, len(summary), counted, sink.number, 5, summary + body)
+            writer.last_closed = sink
+        for value in (
+            0.0,
+            -0.0,
+            5e-324,
+            1e16,
+            0.1,
+            -1e300,
+            float("nan"),
+            float("inf"),
+            0,
+            -1,
+            2**63 - 1,
+            -(2**63),
+            "é",
+        ):
+            for given_ in ({"fact": "loss", "value": value}, {"fact": "é", "v": value}):
+                assert writer.adds(sink, given_)
+                body, summary, _ = writer.packer.pack_one(facts_said(given_), given_)
+                assert entries(recorder)[-1][2:] == (len(summary), 0, sink.number, NO_TIME, summary + body)
 
 
 @compiled
@@ -364,8 +423,8 @@ def test_a_damaged_journal_is_taken_in_as_by_python(
                 lambda kind, summed, forward, took, rest: (
                     journal.pack_rest(kind, 1, summed, 1, forward, took, took) + rest
                 ),
-                st.integers(0, 255),
-                st.sampled_from([0, 1, 3, 5, 2**31, 2**32 - 1]),
+                st.sampled_from([1, 1, 1, 1, 4, 4, 2, 3, 5, 0, 255]),
+                st.sampled_from([0, 0, 0, 1, 3, 5, 2**31, 2**32 - 1]),
                 st.sampled_from([0, 1, 2, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]),
                 st.sampled_from([0, 5, 2**63 - 1, 2**63, 2**64 - 1]),
                 st.one_of(
@@ -493,6 +552,7 @@ def test_a_write_that_the_disk_takes_in_part_is_undone(
     path = writer.opened.journals / journal.file_name(writer.id, 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = path.stat().st_size
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30, hard))
     try:
         told_to(recorder, {"fact": "ran", "node": "a"}, LAST)
@@ -501,6 +561,7 @@ def test_a_write_that_the_disk_takes_in_part_is_undone(
         assert path.stat().st_size == size
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
     told_to(recorder, LAST)
     recorder({"fact": "loss", "value": 1.5})
     recorder.close()
