@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from somatize import Recorder, Store
 from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
-from somatize.storage import blocks, columns, gather, journal, speedups
+from somatize.storage import blocks, columns, committer, gather, journal, speedups
 from somatize.storage.committer import take_in
 from somatize.storage.gather import Gathered
 from somatize.storage.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
@@ -120,7 +120,10 @@ spoken = st.one_of(
         + [{"fact": "loss", **{f"k{n}": n for n in range(count)}} for count in (14, 15, 16, 300)]
     ),
 )
-steps = st.lists(st.one_of(ordinary_forward, spoken, ordinary_forward, told_forward, spoken), min_size=1, max_size=7)
+COMMIT = "commit"
+steps = st.lists(
+    st.one_of(ordinary_forward, spoken, ordinary_forward, told_forward, spoken, st.just(COMMIT)), min_size=1, max_size=7
+)
 
 
 @contextlib.contextmanager
@@ -137,7 +140,10 @@ def purely(pure: bool = True) -> Iterator[None]:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
     """A store that is written in C, and one that is written in Python."""
     place = tmp_path_factory.mktemp("both")
-    with Store(place / "compiled") as one, Store(place / "pure") as other:
+    with pytest.MonkeyPatch.context() as patch, Store(place / "compiled") as one, Store(place / "pure") as other:
+        patch.setattr(
+            committer, "EVERY", 1000.0
+        )  # nothing is committed, or written down in part, but where it is told to
         yield one, other
 
 
@@ -148,6 +154,9 @@ def copied(step: Any) -> Any:
 def takes(recorder: Recorder, step: Any) -> str | None:
     """Do a step; the name of what it raised."""
     try:
+        if step == COMMIT:
+            recorder.store.opened.flush()
+            return None
         if not isinstance(step, list):
             recorder(step)
             return None
