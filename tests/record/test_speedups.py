@@ -34,6 +34,7 @@ from somatize.storage.gather import Gathered
 from somatize.storage.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
 from somatize.storage.schema import OPEN, OWN
 
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 FIELDS = ("loss", "loss.other", "ran.took_us", "ran.node", "é.value")
 PATHS = [field if "." in field else f"{field}.value" for field in FIELDS]
 BUILT: Any = speedups.MODULE
