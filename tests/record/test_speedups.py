@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 FIELDS = ("loss", "loss.other", "ran.took_us", "ran.node", "é.value")
 PATHS = [field if "." in field else f"{field}.value" for field in FIELDS]
 BUILT: Any = speedups.MODULE
-many = settings(max_examples=60, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+many = settings(max_examples=40, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
 
 
 class Text(str):
