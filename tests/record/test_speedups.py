@@ -68,7 +68,10 @@ keys = st.sampled_from(["node", "took_us", "began_us", "value", "other", "why", 
 told = st.builds(
     lambda kind, rest, more, without: {**({} if without else {"fact": kind}), **rest, **{f"k{n}": "v" for n in more}},
     kinds,
-    st.one_of(*[st.dictionaries(keys, rare, max_size=3)] * 8, st.dictionaries(keys, odd, max_size=2)),
+    st.one_of(
+        *[st.dictionaries(keys, rare, max_size=3)] * 8,
+        st.dictionaries(st.sampled_from(["value", "other", "why", "state"]), odd, max_size=2),
+    ),
     st.sampled_from([range(0)] * 6 + [range(13), range(14), range(15), range(16), range(300)]),
     st.sampled_from([False] * 15 + [True]),
 )
