@@ -49,11 +49,12 @@ static void fill_head(Pen *self, int kind, int state, size_t summed, size_t node
 static int append(Pen *self)
 {
     ssize_t done;
-    put32(self->sheet.entry.bytes + CRC_AT, crc32_of(0, self->sheet.entry.bytes + UNSIZED, self->sheet.entry.used - UNSIZED));
+    Packed *entry = &self->sheet.entry;
+    put32(entry->bytes + CRC_AT, crc32_of(0, entry->bytes + UNSIZED, entry->used - UNSIZED));
     Py_BEGIN_ALLOW_THREADS
-    done = write(self->fd, self->sheet.entry.bytes, self->sheet.entry.used);
+    done = write(self->fd, entry->bytes, entry->used);
     Py_END_ALLOW_THREADS
-    if (done == (ssize_t)self->sheet.entry.used) {
+    if (done == (ssize_t)entry->used) {
         self->size += done;
         return 1;
     }

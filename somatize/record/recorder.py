@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Any, Self
 
@@ -69,12 +70,13 @@ class ForwardSink(Pending):
         if not facts and not self.parted:
             writer.forgets(self)
             return
-        if facts and facts[-1].get("fact") == "finished":
-            state, took_us = OK, duration(facts[-1])
+        last = facts[-1] if facts else {}
+        if last.get("fact") == "finished":
+            state, took_us = OK, duration(last)
         else:
             state, took_us, _ = ending(self.ended_by())
         writer.last_closed = self
-        writer.ends(self, state, took_us)
+        writer.alone(partial(writer.ends, self, state, took_us))
 
 
 class Recorder:
@@ -183,11 +185,12 @@ class Recorder:
         if sink is None or sink.writer is not writer:
             sink = writer.last_closed
         if sink is None:
-            writer.says_of_run(made)
+            work = partial(writer.says_of_run, made)
         elif sink.over:
-            writer.says(sink, made, fact)
+            work = partial(writer.says, sink, made, fact)
         else:
-            sink.say(made)
+            work = partial(sink.say, made)
+        writer.alone(work)
 
     def note(self, fact: Mapping[str, Any]) -> None:
         """Say a fact of the run as a whole, whatever forward goes on or went before; `about` gives it back.
@@ -197,7 +200,8 @@ class Recorder:
         made = said(fact)
         if made["fact"] in KINDS:
             raise FactError(f"a {made['fact']!r} fact is of a forward; the run as a whole has none")
-        self._writing().says_of_run(made)
+        writer = self._writing()
+        writer.alone(partial(writer.says_of_run, made))
 
     def _writing(self) -> Writer:
         if self._closed:

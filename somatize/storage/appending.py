@@ -126,8 +126,9 @@ class Appender:
             os.ftruncate(self.pen.fd, self.pen.size)
         if self.pen.size > ROTATE or self.pen.fd < 0:
             self.start_journal()
+        size = len(data)
         write_whole(self.pen.fd, data, self.pen.size)
-        self.pen.size += len(data)
+        self.pen.size += size  # of now, without a call in between: a signal's handler may have written meanwhile
 
     # -- when the disk does not take it
 

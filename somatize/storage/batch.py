@@ -1,9 +1,9 @@
 """The records a writer wrote since the last commit, as it still has them in memory.
 
-The committing thread stores these without reading the journal back, which costs a few times less. It is a shortcut
-and no more: a batch holds what the journal holds between two places. Where it does not, because it grew too large
-on a slow disk, or because something else was said than records and facts about them, it is not `whole`, and the
-journal is read.
+The committing thread stores these without reading the journal back, which costs a few times less where that is not
+done in C (`speedups`; there a batch holds nothing). It is a shortcut and no more: a batch holds what the journal holds
+between two places. Where it does not, because it grew too large on a slow disk, or because something else was said than
+records and facts about them, it is not `whole`, and the journal is read.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from .pending import Pending, ends
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from somatize.facts import Fact
 
@@ -43,10 +43,26 @@ class Writer(Appender):
         self.closing = False
         """Whether nothing more can be said, so that the next commit is its last."""
         self.closed_in_store = False
+        self._busy = False
+        self._after: list[Callable[[], object]] = []
         self.pending: set[Pending] = set()
         """The forwards that go on."""
         opened.locks.take(locks.of_writer(self.id))
         opened.writers[self.id] = self
+
+    def alone(self, work: Callable[[], object]) -> None:
+        """Do what writes; what a handler of a signal wants written in the middle of that is done right after it."""
+        with self.lock:
+            if self._busy:
+                self._after.append(work)
+                return
+            self._busy = True
+            try:
+                work()
+            finally:
+                self._busy = False
+        while self._after:
+            self.alone(self._after.pop(0))
 
     # `begins`, `ends` and `says` are what it costs to record a forward; written out, where calls would read better.
     # What `finishes` and `adds` do in C is all that of an ordinary one.
@@ -100,10 +116,11 @@ class Writer(Appender):
                 try:
                     rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
-                    if at > ROTATE or write(self.pen.fd, data) != len(data):
+                    size = len(data)
+                    if at > ROTATE or write(self.pen.fd, data) != size:
                         self._write_with_care(data)
                     else:
-                        self.pen.size = at + len(data)
+                        self.pen.size += size  # not `at` and that: a signal's handler may have written meanwhile
                     pending.number = number
                     pending.over = True
                     pending.batch = batch
@@ -176,10 +193,11 @@ class Writer(Appender):
                 try:
                     rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
                     data = pack_start(len(rest), crc32(rest)) + rest
-                    if at > ROTATE or write(self.pen.fd, data) != len(data):
+                    size = len(data)
+                    if at > ROTATE or write(self.pen.fd, data) != size:
                         self._write_with_care(data)
                     else:
-                        self.pen.size = at + len(data)
+                        self.pen.size += size  # not `at` and that: a signal's handler may have written meanwhile
                     if pending.batch is not batch:
                         batch.add_old((number, self._generation << 40 | at, when, body, summary), self.pen.size)
                     elif batch.open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,31 @@ def test_a_fact_said_after_its_forward_is_there_once_or_not_whenever_the_interru
 
 
 LATER = [(1, 1.0), (2, 2.0)]
+
+
+def test_a_handler_that_records_as_a_record_is_written_loses_neither(way: str, tmp_path: Path) -> None:
+    with Store(tmp_path / "s") as store, Recorder(store, run="r") as recorder:
+        G.forward(0, watching=recorder)
+        said = 0
+
+        def handler(*_: object) -> None:
+            nonlocal said
+            said += 1
+            recorder({"fact": "note", "value": said})
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        try:
+            for step in range(3000):
+                G.forward(step, watching=recorder)
+                recorder({"fact": "loss", "value": float(step)})
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        recorder.close()
+        assert len(forwards(store, "r")) == 3001
+        told = [fact for number in range(3001) for fact in facts(store, "r", number)]
+        assert sum(fact["fact"] == "finished" for fact in told) == 3001
+        assert [fact["value"] for fact in told if fact["fact"] == "loss"] == [repr(float(n)) for n in range(3000)]
+        assert sorted(int(fact["value"]) for fact in told if fact["fact"] == "note") == list(range(1, said + 1))
+        assert store.check() == []

@@ -519,9 +519,9 @@ def test_a_fact_said_as_its_forward_ends_in_another_thread_is_kept(
 
 
 def thread_waits(thread: threading.Thread) -> bool:
-    """Whether it is at the lock of its sink."""
+    """Whether it is at the lock of the writer."""
     frame = sys._current_frames().get(thread.ident or 0)
-    return frame is not None and frame.f_code.co_name in ("say", "write_part")
+    return frame is not None and frame.f_code.co_name == "alone"
 
 
 def test_an_open_task_is_no_part_of_a_record(way: str, store: Store) -> None:
