@@ -83,16 +83,121 @@ def _tensors(value: object, kind: Any) -> Iterator[Any]:
 
 
 def modes() -> Any:
-    """The modes torch keeps per thread, as they are in this one: grad, inference, autocast; None without torch."""
+    """The modes torch keeps per thread, as they are in this one: grad, inference, autocast, default device.
+
+    None without torch.
+    """
     torch = loaded()
     if torch is None:
         return None
+    device = torch.get_default_device() if torch._C._len_torch_function_stack() else None
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        _casts(torch),
+        torch.is_autocast_cache_enabled(),
+        device,
+    )
+
+
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla", "ipu", "privateuseone")
+
+
+def _casts(torch: Any) -> list[tuple[str, Any]]:
+    """The kinds of device for which autocast is on, each with its dtype."""
+    if not torch._C._is_any_autocast_enabled():
+        return []
     casts = []
-    for kind in ("cpu", "cuda"):
-        enabled = torch.is_autocast_enabled(kind)
-        if enabled:
-            casts.append((kind, torch.get_autocast_dtype(kind)))
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), casts, torch.is_autocast_cache_enabled()
+    for kind in _AUTOCAST:
+        try:
+            if torch.is_autocast_enabled(kind):
+                casts.append((kind, torch.get_autocast_dtype(kind)))
+        except RuntimeError:  # a kind that this version of torch does not have
+            continue
+    return casts
+
+
+def number_modes() -> dict[str, str]:
+    """Torch's modes that change what the same code computes, by name, where they are not the default ones.
+
+    A few microseconds; none without torch.
+    """
+    torch = loaded()
+    if torch is None or not hasattr(torch, "backends"):
+        return {}
+    # These are the functions behind torch's own properties, which are slower, and some of which raise where a program
+    # uses both the old and the new way to set a precision.
+    found, core = {}, torch._C
+    for name, getter, arguments, defaults in _NUMBER_MODES + ([] if hasattr(core, _FLOAT32_GETTER) else _OLD_FLOAT32):
+        get = getattr(core, getter, None)
+        now = defaults[0] if get is None else get(*arguments)
+        if now not in defaults:
+            found[f"torch {name}"] = str(now)
+    if torch.get_default_dtype() != torch.float32:
+        found["torch default dtype"] = str(torch.get_default_dtype())
+    for kind, dtype in _casts(torch):
+        found[f"torch autocast {kind}"] = str(dtype)
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        found |= _overriding(torch)
+    return found
+
+
+def _overriding(torch: Any) -> dict[str, str]:
+    """The default device, and what else changes or replaces every operation for now, such as a `TorchFunctionMode`."""
+    found = {}
+    if str(torch.get_default_device()) != "cpu":
+        found["torch default device"] = str(torch.get_default_device())
+    from torch.overrides import _get_current_function_mode_stack as functions
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as dispatches
+
+    kinds = [type(mode) for mode in (*functions(), *dispatches())]
+    named = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
+    others = [name for name in named if name not in _NEUTRAL_MODES]
+    if others:
+        found["torch operations through"] = ", ".join(others)
+    return found
+
+
+_NEUTRAL_MODES = {
+    "torch.utils._device.DeviceContext",
+    "torch.utils.flop_counter.FlopCounterMode",
+    "torch.utils.flop_counter._FlopCounterMode",
+}
+
+_FLOAT32_GETTER = "_get_fp32_precision_getter"
+_IEEE, _TF32 = ("ieee", "none"), ("tf32",)
+_NUMBER_MODES: list[tuple[str, str, tuple[str, ...], tuple[Any, ...]]] = [
+    ("float32 precision", _FLOAT32_GETTER, ("generic", "all"), _IEEE),
+    ("float32 cuda", _FLOAT32_GETTER, ("cuda", "all"), _IEEE),
+    ("float32 cuda matmul", _FLOAT32_GETTER, ("cuda", "matmul"), _IEEE),
+    ("float32 cuda conv", _FLOAT32_GETTER, ("cuda", "conv"), _TF32),
+    ("float32 cuda rnn", _FLOAT32_GETTER, ("cuda", "rnn"), _TF32),
+    ("float32 mkldnn", _FLOAT32_GETTER, ("mkldnn", "all"), _IEEE),
+    ("float32 mkldnn matmul", _FLOAT32_GETTER, ("mkldnn", "matmul"), _IEEE),
+    ("float32 mkldnn conv", _FLOAT32_GETTER, ("mkldnn", "conv"), _IEEE),
+    ("float32 mkldnn rnn", _FLOAT32_GETTER, ("mkldnn", "rnn"), _IEEE),
+    ("cublas fp16 reduction", "_get_cublas_allow_fp16_reduced_precision_reduction", (), (True, (True, True))),
+    ("cublas bf16 reduction", "_get_cublas_allow_bf16_reduced_precision_reduction", (), (True, (True, True))),
+    ("cublas fp16 accumulation", "_get_cublas_allow_fp16_accumulation", (), (False,)),
+    ("deterministic algorithms", "_get_deterministic_algorithms", (), (False,)),
+    ("fill uninitialized memory", "_get_deterministic_fill_uninitialized_memory", (), (True,)),
+    ("cudnn", "_get_cudnn_enabled", (), (True,)),
+    ("cudnn deterministic", "_get_cudnn_deterministic", (), (False,)),
+    ("cudnn benchmark", "_get_cudnn_benchmark", (), (False,)),
+    ("mkldnn", "_get_mkldnn_enabled", (), (True,)),
+    ("mkldnn deterministic", "_get_mkldnn_deterministic", (), (False,)),
+    ("flash attention", "_get_flash_sdp_enabled", (), (True,)),
+    ("memory efficient attention", "_get_mem_efficient_sdp_enabled", (), (True,)),
+    ("math attention", "_get_math_sdp_enabled", (), (True,)),
+    ("cudnn attention", "_get_cudnn_sdp_enabled", (), (True,)),
+    ("attention in reduced precision", "_get_math_sdp_allow_fp16_bf16_reduction", (), (False,)),
+]
+_OLD_FLOAT32: list[tuple[str, str, tuple[str, ...], tuple[Any, ...]]] = [
+    ("float32 matmul precision", "_get_float32_matmul_precision", (), ("highest",)),
+    ("cuda tf32", "_get_cublas_allow_tf32", (), (False,)),
+    ("cudnn tf32", "_get_cudnn_allow_tf32", (), (True,)),
+]
+"""By name, the function of `torch._C` that says how it is, its arguments, and what it says by default."""
 
 
 @contextmanager
@@ -102,8 +207,10 @@ def within(those: Any) -> Iterator[None]:
     if torch is None or those is None:
         yield
         return
-    grad, inference, casts, caching = those
+    grad, inference, casts, caching, device = those
     with ExitStack() as stack:
+        if device is not None:
+            stack.enter_context(torch.device(device))
         if inference:
             stack.enter_context(torch.inference_mode())
         stack.enter_context(torch.set_grad_enabled(grad))

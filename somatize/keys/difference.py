@@ -28,6 +28,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         before, now = old.get(part), new.get(part)
         if before != now:
             said.append(f"{word} {now!r} was {before!r}" if part in ("class", "salt", "mapped") else word)
+    said += _modes(old.get("modes") or {}, new.get("modes") or {})
     said += _before(old.get("before") or {}, new.get("before") or {})
     if old.get("python") != new.get("python"):
         said.append(f"Python {new.get('python')} was {old.get('python')}")
@@ -51,6 +52,13 @@ def _values(old: Mapping[str, Any], new: Mapping[str, Any], words: str, told: se
             what += f" {now} was {before}"
         said.append(what)
     return said
+
+
+def _modes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    return [
+        f"mode `{name}` {new.get(name, 'as by default')} was {old.get(name, 'as by default')}"
+        for name in _differing(old, new)
+    ]
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

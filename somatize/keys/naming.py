@@ -9,7 +9,11 @@ from .code import PYTHON, Code, Reach
 from .content import content
 from .declaration import Declared, Named, declared, named
 from .hashing import SCALARS, worded
+from .modes import Modes, modes
 from .state import state_of
+
+_SCHEME = "node, 2"
+"""How names are made. Where that changes, a new number here lets what was kept before be missed and never misread."""
 
 
 class Frozen(Protocol):
@@ -38,24 +42,31 @@ class Marks(Protocol):
 class Name:
     """What a result is called: `digest`, and the `parts` it was made of."""
 
-    __slots__ = ("_before", "_own", "_state", "digest")
+    __slots__ = ("_before", "_modes", "_own", "_state", "digest")
 
     def __init__(
-        self, digest: str, own: Callable[[], dict[str, Any]], state: bytes | None, before: Mapping[str, str]
+        self,
+        digest: str,
+        own: Callable[[], dict[str, Any]],
+        state: bytes | None,
+        before: Mapping[str, str],
+        modes: Modes | None = None,
     ) -> None:
         self.digest = digest
         self._own = own
         self._state = state
         self._before = before
+        self._modes = modes or {}
 
     @property
     def parts(self) -> dict[str, Any]:
         """The parts by name, as plain values: what is kept beside a value, and what `difference` compares."""
-        return {**self._own(), "state": self._state and self._state.hex(), "before": dict(self._before)}
+        state = self._state and self._state.hex()
+        return {**self._own(), "state": state, "before": dict(self._before), "modes": self._modes}
 
     def marked(self, word: str) -> Name:
         """The same with a word to tell it from this one."""
-        return Name(worded(word, self.digest).hex(), self._own, self._state, self._before)
+        return Name(worded(word, self.digest).hex(), self._own, self._state, self._before, self._modes)
 
     def __repr__(self) -> str:
         return f"Name({self.digest})"
@@ -137,9 +148,10 @@ class Namer:
 
 
 class Naming:
-    """Names nodes as they are now."""
+    """Names nodes as they are now, and in the modes of this thread."""
 
     def __init__(self, known: dict[tuple[int, int], _Known], codes: dict[Any, tuple[Any, Code]]) -> None:
+        self.modes = modes()
         self._known = known
         self._codes = codes
         self._held: dict[int, bool] = {}
@@ -158,8 +170,8 @@ class Naming:
             feeds = {id: name.digest for id, name in before.items()}
         # Several are handed over in a dict by their ids, which the node can read, and its order.
         words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
-        digest = worded("node", known.digest, state, words).hex()
-        return Name(digest, known.parts, state, feeds)
+        said = [[*mode] for mode in sorted(self.modes.items())]
+        return Name(worded(_SCHEME, known.digest, state, words, said).hex(), known.parts, state, feeds, self.modes)
 
     def own(self, thing: Any, marks: Marks) -> bytes:
         """What a node is by itself, whatever its state and whatever feeds it. Raises `Unnameable`."""
