@@ -11,9 +11,10 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/digits.py
 
 # Compiled first: the tests start hundreds of interpreters, and where byte code is not written each would compile it all.
+# One process for each core, at most 8: each loads torch. What needs a program that is absent is skipped and named at the end.
 test: check
 	$(BIN)/python -m compileall -q somatize
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 # The longer versions of the crash tests, and what takes minutes with Ray.
 slow: $(INSTALLED)

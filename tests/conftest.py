@@ -6,7 +6,7 @@ import functools
 import gc
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import hypothesis
@@ -14,6 +14,7 @@ import pytest
 
 from somatize import engine, facts
 from somatize.errors import FactError
+from tests.programs import absent
 
 # jsonschema, and so all that reads notebooks, builds the 38 parsers of this one when it is imported: four seconds for
 # formats that no notebook has. It does without where it is not installed.
@@ -87,3 +88,28 @@ def wrong_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         monkeypatch.setattr(engine, name, holding(getattr(engine, name), wrong))
     yield wrong
     assert wrong == []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape text that is not UTF-8 in what a test printed and logged: xdist ends a worker that reports it."""
+    report = yield
+    report.sections = [(title, escaped(text)) for title, text in report.sections]
+    return report
+
+
+def escaped(text: str) -> str:
+    """The text with what UTF-8 cannot encode (lone surrogates) as backslash escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Name, after all else, each program for whose absence a test was skipped, and how to get it."""
+    yield
+    skipped = terminalreporter.stats.get("skipped", [])
+    lines = absent(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
+    if lines:
+        terminalreporter.section("absent programs")
+        for line in lines:
+            terminalreporter.line(line)

@@ -58,7 +58,9 @@ def test_check_takes_a_fact_with_and_without_what_may_be_absent(kind: str) -> No
     facts.check({key: value for key, value in WHOLE[kind].items() if key not in OPTIONAL[kind]})
 
 
-@pytest.mark.parametrize(("kind", "field"), [(k, f) for k in WHOLE for f in WHOLE[k].keys() - OPTIONAL[k] - {"fact"}])
+@pytest.mark.parametrize(
+    ("kind", "field"), [(k, f) for k in WHOLE for f in sorted(WHOLE[k].keys() - OPTIONAL[k] - {"fact"})]
+)
 def test_check_raises_on_a_missing_field(kind: str, field: str) -> None:
     lacking = {key: value for key, value in WHOLE[kind].items() if key != field}
     with pytest.raises(FactError, match=rf"{kind}.*misses \['{field}'\]"):

@@ -19,7 +19,8 @@ from typing import Any
 import nbformat
 import pytest
 
-CHROMIUM = "/usr/bin/chromium"
+from tests.programs import program
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -239,12 +240,12 @@ def _whole(path: Path) -> Any:
 
 
 @contextmanager
-def browser() -> Iterator[Any]:
-    """Chromium, headless, with a profile of its own."""
+def browser(path: str) -> Iterator[Any]:
+    """Chromium, headless, with a profile of its own, given its program's path."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         try:
             yield chromium
         finally:
@@ -253,10 +254,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="package")  # no longer: a loop of playwright's runs in this thread while it is open
 def chromium() -> Iterator[Any]:
-    if not Path(CHROMIUM).exists():
-        assert "CI" not in os.environ, "the browser tests need Chromium, and CI installs it"
-        pytest.skip(f"there is no {CHROMIUM}")
-    with browser() as found:
+    with browser(program("Chromium")) as found:
         yield found
 
 

@@ -14,6 +14,7 @@ from somatize import Graph, Recorder, Store, node
 from somatize.cli.command import somatize
 from tests.cli.conftest import NAMES, call
 from tests.cli.terminals import ENVIRONMENT
+from tests.programs import program
 
 ASKED = """
 compopt() {{ echo "compopt $*"; }}
@@ -32,16 +33,18 @@ done
 
 
 def completed(tmp_path: Path, *lines: str) -> dict[str, str]:
-    program = tmp_path / "somatize"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m somatize "$@"\n')
-    program.chmod(0o755)
+    command = tmp_path / "somatize"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m somatize "$@"\n')
+    command.chmod(0o755)
     script = ASKED.format(
         python=sys.executable,
         source=call("completion", "bash").stdout,
         lines=" ".join(map(shlex.quote, lines)),
-        program=program,
+        program=command,
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, cwd="/")
+    done = subprocess.run(
+        [program("bash"), "-c", script], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, cwd="/"
+    )
     assert done.stderr == ""
     first, *rest = done.stdout.splitlines()
     assert first == "complete -o nosort -F _somatize_completion somatize"

@@ -17,6 +17,7 @@ import pytest
 from somatize import Recorder, Store
 from somatize.ui.following import speaks_utf8
 from tests.cli.conftest import call
+from tests.programs import program
 
 WRITER = """
 import sys, time
@@ -123,6 +124,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    program("tmux")
     made = Terminal(tmp_path)
     yield made
     made.asks("kill-server")

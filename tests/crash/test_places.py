@@ -119,8 +119,8 @@ def _lock_down(place: Path) -> None:
         if one.is_dir():
             one.chmod(one.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
     for parent in place.parents:
-        if str(parent).startswith("/tmp/pytest"):
-            parent.chmod(0o755)
+        if parent.stat().st_uid == os.getuid() and str(parent) != "/":
+            parent.chmod(parent.stat().st_mode | 0o055)
 
 
 def test_a_directory_one_may_only_read(child: Callable[..., Any], tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import nbconvert
 import nbformat
 import pytest
 
+from tests.programs import program
+
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 SETUP = """
@@ -74,6 +76,7 @@ warnings.filterwarnings("ignore", "The kopts argument is ignored")
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    program("Chromium")
     notebook = nbformat.v4.new_notebook(
         cells=[
             nbformat.v4.new_code_cell(ONE_BROWSER + SETUP),

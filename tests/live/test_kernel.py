@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.programs import program
+
 VIEW = "application/vnd.jupyter.widget-view+json"
 MOST_BYTES = 200_000
 
@@ -149,6 +151,7 @@ def test_the_output_holds_the_picture_that_the_page_made(kernel: Any) -> None:
 
 
 def test_without_a_page_kaleido_makes_the_picture(kernel: Any) -> None:
+    program("Chromium")
     kernel.run("live_view.ANSWER = 0.1\nlive = Live()\ndisplay(live)\nrun(live, 5)")
     kept = kernel.later(
         lambda message: message["msg_type"] == "update_display_data" and "image/png" in message["content"]["data"]

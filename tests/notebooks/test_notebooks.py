@@ -10,12 +10,15 @@ from types import ModuleType
 import nbformat
 import pytest
 
+from tests.programs import program
+
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 ALL = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
 def execute() -> Iterator[ModuleType]:
+    program("Chromium")
     spec = importlib.util.spec_from_file_location("execute", NOTEBOOKS / "execute.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,7 +1,6 @@
 """What is published: a wheel with the part in C, one without it for any machine, and a source archive that makes both.
 
-The tests need a C compiler and Python's headers, which `.ci/run` installs, and fail where there are none: else what is
-published would go untested.
+What is compiled needs a C compiler and Python's headers, which `.ci/run` installs.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import pytest
 from packaging.metadata import Metadata
 
 import somatize
+from tests.programs import program
 
 ROOT = Path(__file__).parents[2]
 NAME = f"somatize-{somatize.__version__}"
@@ -56,6 +56,7 @@ def built(source: Path, kind: str, into: Path, **environment: str) -> tuple[Path
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """With the part in C; that it was left out, or a warning of the compiler, is a failure."""
+    program("a C compiler with Python's headers")
     made, said = built(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
     assert said == []
     return made

@@ -6,7 +6,6 @@ import getpass
 import importlib
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from somatize import Broker, Graph, Worker, node
 from somatize.errors import BadWorker, NotSendable
+from tests.programs import program
 
 from .conftest import ARGV, spawned
 
@@ -148,12 +148,10 @@ def test_env_and_cwd(tmp_path: Path) -> None:
         assert Graph.somatize(node(where).at("w1")).forward(0, broker=broker) == (str(tmp_path), "yes")
 
 
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-
-
 @pytest.fixture
 def ssh(tmp_path: Path) -> list[str]:
     """An ssh to this machine: a server for one connection at a time on its own stdin, with keys made here."""
+    client, server = program("ssh"), program("sshd")
     for name in ("host", "user"):
         key = str(tmp_path / name)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -166,11 +164,11 @@ def ssh(tmp_path: Path) -> list[str]:
         f"PidFile none\nPasswordAuthentication no\nPermitRootLogin yes\nLogLevel ERROR\n"
     )
     # No port: the client's own ProxyCommand starts the server, and they talk over its pipes.
-    proxy = shlex.join([SSHD, "-i", "-f", str(tmp_path / "config")])
+    proxy = shlex.join([server, "-i", "-f", str(tmp_path / "config")])
     options = ["ProxyCommand " + proxy, "StrictHostKeyChecking no", "UserKnownHostsFile /dev/null", "LogLevel ERROR"]
     options += ["BatchMode yes", f"IdentityFile {tmp_path}/user", "IdentitiesOnly yes"]
     return [
-        "ssh",
+        client,
         "-F",
         "none",
         *(word for option in options for word in ("-o", option)),

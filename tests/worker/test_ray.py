@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests.programs import program
+
 IN_RAY = Path(__file__).with_name("in_ray.py")
 NAMESPACE = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
 
 
 def in_ray(*words: str) -> dict[str, Any]:
     """What a process in a namespace with nothing but a loopback, and a Ray of its own, says at its end."""
+    program("ip and unshare")
     # An address beside 127.0.0.1, so that there is one it could listen on and must not.
     outer = "ip addr add 192.0.2.7/32 dev lo && ip route add default dev lo src 192.0.2.7"
     inside = f"ip link set lo up && {outer} && exec {sys.executable} {IN_RAY} {' '.join(words)}"

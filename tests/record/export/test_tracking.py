@@ -16,6 +16,7 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import ExportError, ExtraMissing, UnknownRun
 from somatize.record import about, curve, forwards
 from somatize.record.export import to_mlflow
+from tests.programs import program
 
 # What MLflow and what it stands on warn of among themselves.
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*noload")]
@@ -26,6 +27,7 @@ SAID = [0.1, float("nan"), float("inf"), float("-inf"), -0.0, 1e300, 5e-324, 2**
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URI of a tracking store in a file, which is made once: that takes seconds. Nothing leaves this machine."""
+    program("git")
     with pytest.MonkeyPatch.context() as patch:
         place = tmp_path_factory.mktemp("mlflow")
         patch.chdir(place)  # artifacts lie beside it, and runs are made at a commit
