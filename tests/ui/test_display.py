@@ -138,11 +138,12 @@ def test_a_broken_display_stops_nothing(caplog: pytest.LogCaptureFixture, monkey
             raise OSError("gone")
 
     before = sys.stdout, sys.stderr
-    with Status() as status:
+    clock = Clock()
+    with Status(clock=clock) as status:
         for live in (True, False):
             display = status.display(file=Torn(), live=live, refresh=False, every=0)
             with pytest.raises(ValueError), status.task("x"):
-                time.sleep(0.12)
+                clock.now += 10**9
                 display.draw()
                 raise ValueError
             display.draw()
@@ -210,8 +211,9 @@ def test_a_display_keeps_no_status_alive() -> None:
 
 def test_a_second_display_takes_the_place_of_the_first() -> None:
     first, second = Terminal(), Terminal()
-    with Status() as status, status.task("x"):
-        time.sleep(0.12)
+    clock = Clock()
+    with Status(clock=clock) as status, status.task("x"):
+        clock.now += 10**9
         one = status.display(file=first, live=True, refresh=False)
         one.draw()
         two = status.display(file=second, live=True, refresh=False)

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +121,19 @@ def test_they_come_while_the_node_runs(broker: Broker, tmp_path: Path) -> None:
         assert (waiting.state, status.tasks) == ("finished", ())
 
 
-def test_they_end_with_a_worker_that_dies() -> None:
-    def dies(value: Any, ctx: Any) -> Any:
-        import time
+def test_they_end_with_a_worker_that_dies(tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
 
+    def dies(value: Any, ctx: Any) -> Any:
         ctx.status.task("dying").advance()
-        time.sleep(0.2)  # long enough for it to be on its way
+        until = time.monotonic() + 60
+        while not shown.exists() and time.monotonic() < until:
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGKILL)
 
     with Broker.embedded({"w1": spawned()}) as own, Status() as status:
         seen = seen_by(status)
+        status.subscribe(lambda event: isinstance(event, TaskEvent) and event.task.name == "dying" and shown.touch())
         with pytest.raises(WorkerDied):
             Graph.somatize(node(dies).named("far").at("w1")).forward(1, broker=own, watching=status)
         assert status.tasks == ()
