@@ -495,11 +495,23 @@ class TestInputs:
     def graph(self):
         return Graph.somatize(node(same).named("n").frozen().cached())
 
-    def test_the_order_of_keys_does_not_count_at_any_depth(self, store, graph):
-        graph.forward({"a": 1, "b": {"x": [1], "y": 2}}, store=store)
-        assert kinds(graph, {"b": {"y": 2, "x": [1]}, "a": 1}, store=store)[1][0] == "recalled n"
-        assert kinds(graph, {"b": {"y": 2, "x": [1, 1]}, "a": 1}, store=store)[1][0] == "ran n"
-        graph.forward({"a": 1, 2: "two", None: 0}, store=store)
+    def test_the_order_of_keys_counts_at_any_depth(self, store):
+        graph = Graph.somatize(node(lambda record: [*record, *record["b"].values()]).named("n").frozen().cached())
+        for given in ({"a": 1, "b": {"x": [1], "y": 2}}, {"a": 1, "b": {"y": 2, "x": [1]}}, {"b": {"x": 1}, "a": 1}):
+            truth = [*given, *given["b"].values()]
+            assert kinds(graph, given, store=store) == (truth, ["ran n", "kept n", "finished"])
+            assert kinds(graph, given, store=store) == (truth, ["recalled n", "finished"])
+        graph.forward({"a": 1, "b": {1: "two", None: 0}}, store=store)
+
+    def test_the_order_of_an_items_keys_counts(self, store):
+        graph = Graph.somatize(node(list).named("n").frozen().cached().mapped())
+        items = [{"a": 1, "b": 2}, {"b": 2, "a": 1}]
+        for _ in range(2):
+            assert graph.forward(items, store=store) == [["a", "b"], ["b", "a"]]
+
+    def test_the_order_of_sets_does_not_count(self, store, graph):
+        graph.forward({"a", "b", "c"}, store=store)
+        assert kinds(graph, {"c", "b", "a"}, store=store)[1][0] == "recalled n"
 
     def test_types_are_told_apart(self, store, graph):
         for value in (1, True, 1.0, "1", [1], (1,), np.float32(1), np.ones(1), np.ones(1, "f4"), torch.ones(1)):

@@ -1,4 +1,4 @@
-"""The digest of a value: equal for equal content, whoever made it, where, when, and in which order.
+"""The digest of a value: equal for equal content, whoever made it, where and when. The order of a dict is content.
 
 There are two ways. The *levels* are for what most values are, plain lists, tuples and dicts of scalars: all that lies
 equally deep is hashed at once, at msgpack's own speed. The *tree* goes through a value part by part, from its
@@ -32,7 +32,7 @@ _NUMBERS = frozenset(SCALARS - TEXTS)
 # What stands for a container among the words of a level, where no word is a list or a dict otherwise.
 _MARKS: dict[type, Any] = {list: [], tuple: [0], dict: {}}
 _OTHER = [1]
-_SORTED = {str, int, bytes}  # keys that sort among themselves, and are equal only if they are the same
+_EXACT = {str, int, bytes}  # keys that are equal only if they are the same: 1 equals True and 1.0
 
 
 def _resolve_nothing(_value: Any, _last: bool) -> None:
@@ -42,8 +42,8 @@ def _resolve_nothing(_value: Any, _last: bool) -> None:
 def content(value: Any, place: str = "input", resolve: Resolve = _resolve_nothing) -> bytes:
     """The digest of a value, 32 bytes.
 
-    Types are told apart (1, True, 1.0; list, tuple; dtypes, shapes), floats by their bits. The order of dict keys and
-    set elements does not count, nor does sharing, how an array or tensor lies in memory, its device or its grad.
+    Types are told apart (1, True, 1.0; list, tuple; dtypes, shapes), floats by their bits. The order of dict keys
+    counts, that of set elements does not; nor does sharing, nor the device of a tensor or its grad.
     Raises `Unnameable` for what cannot be named, saying where in `place` it lies.
     """
     cls = type(value)
@@ -149,50 +149,40 @@ class _Levels:
         sizes = list(map(len, dicts))
         self._spend(len(sizes) + sum(sizes))
         kinds = set(map(type, chain.from_iterable(dicts)))
-        if len(kinds) < 2 and kinds <= _SORTED:
-            self._say([cls.__name__ for cls in kinds])
+        if kinds <= SCALARS and (len(dicts) == 1 or (len(kinds) < 2 and kinds <= _EXACT)):
+            self.state.update(b"dicts")
             return [self._record(dicts[0])] if len(dicts) == 1 else self._records(dicts, sizes)
         self.state.update(b"each")
         below: list[Any] = []
         for one in dicts:
-            kinds = set(map(type, one))
-            if len(kinds) < 2 and kinds <= _SORTED:
-                self._say([cls.__name__ for cls in kinds])
+            if set(map(type, one)) <= SCALARS:
                 below += self._record(one)
             else:
                 self._say([len(one), tree_digest(one, "", self._resolve)])
         return [below]
 
     def _record(self, one: dict[Any, Any]) -> list[Any]:
-        keys = sorted(one)
-        self._say([len(keys)])
-        self._say(shortened(keys))
-        return list(map(one.__getitem__, keys))
+        self._say([len(one)])
+        self._say(shortened(list(one)))
+        return list(one.values())
 
     def _records(self, dicts: Sequence[Any], sizes: list[int]) -> list[list[Any]]:
-        """Dicts whose keys sort among themselves: the sorted keys of each kind of record once, then which each is."""
-        if len(set(sizes)) == 1:  # then they are alike if each has the keys of the first
-            keys = sorted(dicts[0])
-            try:
-                if _mixed(dicts, dicts[0].values()):
-                    columns = [list(map(itemgetter(key), dicts)) for key in keys]
-                else:
-                    columns = [list(chain.from_iterable(map(_getter(keys), dicts)))]
-            except KeyError:
-                pass
+        """Dicts whose keys are told apart by comparing them: the keys of each kind of record, then which each is."""
+        keys = list(dicts[0])
+        if len(set(sizes)) == 1 and list(chain.from_iterable(dicts)) == keys * len(dicts):
+            if _mixed(dicts, dicts[0].values()):
+                columns = [list(map(itemgetter(key), dicts)) for key in keys]
             else:
-                self._say([1, len(keys), len(columns)])
-                self._say(shortened(keys))
-                return columns
-        forms = list(map(tuple, dicts))
-        ordered = {form: tuple(sorted(form)) for form in set(forms)}
+                columns = [list(chain.from_iterable(map(dict.values, dicts)))]
+            self._say([1, len(keys), len(columns)])
+            self._say(shortened(keys))
+            return columns
         kinds: dict[tuple[Any, ...], int] = {}
-        numbers = [kinds.setdefault(ordered[form], len(kinds)) for form in forms]
+        numbers = [kinds.setdefault(form, len(kinds)) for form in map(tuple, dicts)]
         self._say([len(kinds), *map(len, kinds)])
         self._say(shortened(list(chain.from_iterable(kinds))))
         self._say(numbers)
-        fetch = list(map(_getter, kinds))
-        return [list(chain.from_iterable([fetch[number](one) for number, one in zip(numbers, dicts, strict=True)]))]
+        return [list(chain.from_iterable(map(dict.values, dicts)))]
 
 
 def _mixed(records: Sequence[Any], first: Iterable[Any]) -> bool:
@@ -201,9 +191,3 @@ def _mixed(records: Sequence[Any], first: Iterable[Any]) -> bool:
 
 
 _PLAIN = SCALARS | set(_MARKS)
-
-
-def _getter(keys: Sequence[Any]) -> Any:
-    if len(keys) > 1:
-        return itemgetter(*keys)
-    return lambda one: [one[key] for key in keys]

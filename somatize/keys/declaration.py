@@ -120,7 +120,8 @@ def _plainly(found: Declared) -> Named:
 
 
 def _put(arguments: dict[str, Said], attributes: dict[str, Said], whole: bytes | None, code: Code) -> Named:
-    said = [[name, value[0]] for part in (arguments, attributes) for name, value in sorted(part.items())]
+    # In their order, which code that goes through its keywords or its attributes sees.
+    said = [[name, value[0]] for part in (arguments, attributes) for name, value in part.items()]
     return Named(arguments, attributes, whole, code, worded("declared", len(arguments), said, whole, code.digest))
 
 

@@ -23,6 +23,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     told: set[str] = set()
     for part, words in _VALUES.items():
         said += _values(old.get(part) or {}, new.get(part) or {}, words, told)
+        said += _order(old.get(part) or {}, new.get(part) or {}, part)
     said += [f"code of `{_short(key)}`" for key in _differing(old.get("code") or {}, new.get("code") or {})]
     for part, word in _WHOLE.items():
         before, now = old.get(part), new.get(part)
@@ -59,6 +60,11 @@ def _modes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         f"mode `{name}` {new.get(name, 'as by default')} was {old.get(name, 'as by default')}"
         for name in _differing(old, new)
     ]
+
+
+def _order(old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> list[str]:
+    ordered = part in ("arguments", "attributes") and [*old] != [*new] and {*old} == {*new}
+    return [f"the order of its {part}"] if ordered else []
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -3,14 +3,15 @@
 `expanded` is asked for all that is no scalar. Types are matched exactly, as in `codecs`; beside those which a codec
 knows, it takes what can be told apart without being read back: enums, dataclasses, named tuples and subclasses
 of the plain containers (by the identity of their class and all they hold), patterns, dtypes, modules.
-What the order of parts means is said by the expansion: `SEQUENCE`, or `SET` and `PAIRS`, where it means nothing.
-An OrderedDict and a deque are sequences: their order is a part of what they are. A dict's is not.
+What the order of parts means is said by the expansion: in a `SET` it means nothing, in a `SEQUENCE` it counts, and in
+`PAIRS`, keys and values in turn, it does too: whoever is handed a dict can go through it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import gc
 import re
 import types
 from array import array
@@ -30,7 +31,7 @@ SEQUENCE, SET, PAIRS = range(3)
 
 
 class Expansion(NamedTuple):
-    """A value taken apart: its kind, its parts, and what their order means (`PAIRS` are keys and values in turn)."""
+    """A value taken apart: its kind, its parts, and what their order means."""
 
     marker: bytes
     parts: list[Any]
@@ -113,6 +114,8 @@ def _typed_array(value: array[Any]) -> Expansion:
     return Expansion(worded("array.array", value.typecode, memory_digest([memoryview(value).cast("B")])), [])
 
 
+_VIEWS = [view for empty in ({}, OrderedDict()) for view in (empty.keys(), empty.values(), empty.items())]
+
 _WAYS: dict[type, Callable[[Any], Expansion]] = {
     **{cls: _dumped(cls.__qualname__, kind.dump) for cls, kind in BUILTIN.items()},
     list: _plain("list"),
@@ -120,7 +123,9 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     dict: _pairs("dict"),
     set: _unordered("set"),
     frozenset: _unordered("frozenset"),
-    types.MappingProxyType: _pairs("mappingproxy"),
+    # By what they show: it is at hand, in `copy()` of the one and `mapping` of the others, and may be a defaultdict.
+    types.MappingProxyType: _dumped("mappingproxy", gc.get_referents),
+    **{type(view): _dumped(type(view).__name__, gc.get_referents) for view in _VIEWS},
     OrderedDict: _dumped("OrderedDict", _ordered),
     defaultdict: _dumped("defaultdict", _default),
     Counter: _dumped("Counter", _counter),

@@ -15,6 +15,9 @@ from typing import Any
 
 from somatize.codecs.script import SCALARS, TEXTS, Ext, packer
 
+SCHEME = 2
+"""The version of how names are made, a part of each: what was kept under another one is not found."""
+
 SIZE = 32
 """The bytes of a digest."""
 
@@ -38,7 +41,7 @@ def digest(*parts: bytes) -> bytes:
 
 def worded(kind: str, *words: Any) -> bytes:
     """The digest of a few plain words, told apart from those of every other kind."""
-    return hasher(packer(256)([kind, *words])).digest()
+    return hasher(packer(256)([SCHEME, kind, *words])).digest()
 
 
 def memory_digest(parts: Iterable[bytes | memoryview]) -> bytes:
@@ -79,6 +82,7 @@ __all__ = [
     "CHILD",
     "LONG",
     "SCALARS",
+    "SCHEME",
     "SIZE",
     "TEXT",
     "TEXTS",

@@ -11,7 +11,7 @@ from typing import Any
 
 from somatize.errors import Unnameable
 
-from .expansion import PAIRS, SEQUENCE, SET, Expansion, Resolve, expanded
+from .expansion import PAIRS, SET, Expansion, Resolve, expanded
 from .hashing import CHILD, SCALARS, Ext, Pack, absorb, hasher, packer, shortened
 
 
@@ -103,18 +103,11 @@ def _closed(expansion: Expansion, pack: Pack, words: list[Any] | None) -> bytes:
     marker, parts, order = expansion
     said = shortened(parts if words is None else words)
     state = hasher(b"tree" + pack([marker, len(said)]))
-    if order == SEQUENCE:
-        absorb(state.update, pack, said)
-    elif order == SET:
+    if order == SET:
         state.update(b"".join(sorted(map(pack, said))))
     else:
-        packed = list(map(pack, said))
-        state.update(b"".join(_flat(sorted(zip(packed[::2], packed[1::2], strict=True)))))
+        absorb(state.update, pack, said)
     return state.digest()
-
-
-def _flat(pairs: list[tuple[bytes, bytes]]) -> list[bytes]:
-    return [part for pair in pairs for part in pair]
 
 
 # What the parts of a value are called, where they are no items of a row.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import functools
 import pickle
 import threading
 import typing
@@ -121,6 +122,29 @@ def test_changing_an_argument_or_an_attribute_recomputes(name_of):
     assert difference(first.parts, name_of(node, namer=namer).parts) == ["attribute `extra` None, which was not there"]
     del node.extra
     assert name_of(node, namer=namer).digest == first.digest
+
+
+class Options(Node):
+    def __init__(self, **options):
+        self._options = options
+
+    def forward(self, x):
+        return list(self._options)
+
+
+def test_the_order_of_keywords_attributes_and_captured_dicts_counts(lab, name_of):
+    one, other = Options(a=1, b=2), Options(b=2, a=1)
+    assert name_of(one).digest == name_of(Options(a=1, b=2)).digest
+    assert difference(name_of(one).parts, name_of(other).parts) == ["the order of its arguments"]
+    by_keyword = functools.partial(dict, a=1, b=2), functools.partial(dict, b=2, a=1)
+    assert len({name_of(one).digest for one in by_keyword}) == 2
+    node, namer = Scale({"a": 1, "b": 2}), Namer()
+    first = name_of(node, namer=namer)
+    node.scale["a"] = node.scale.pop("a")
+    assert difference(first.parts, name_of(node, namer=namer).parts) == ["attribute `scale`"]
+    source = "def make(table):\n    return lambda x: list(table)\n"
+    made = [lab.module(source).make(table) for table in ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+    assert len({name_of(function).digest for function in made}) == 2
 
 
 def test_working_state_does_not_count(name_of):
