@@ -504,7 +504,7 @@ class TestInputs:
         graph.forward({"a": 1, "b": {1: "two", None: 0}}, store=store)
 
     def test_the_order_of_an_items_keys_counts(self, store):
-        graph = Graph.somatize(node(list).named("n").frozen().cached().mapped())
+        graph = Graph.somatize(node(lambda record: [*record]).named("n").frozen().cached().mapped())
         items = [{"a": 1, "b": 2}, {"b": 2, "a": 1}]
         for _ in range(2):
             assert graph.forward(items, store=store) == [["a", "b"], ["b", "a"]]

@@ -114,7 +114,8 @@ def _typed_array(value: array[Any]) -> Expansion:
     return Expansion(worded("array.array", value.typecode, memory_digest([memoryview(value).cast("B")])), [])
 
 
-_VIEWS = [view for empty in ({}, OrderedDict()) for view in (empty.keys(), empty.values(), empty.items())]
+_MADE: list[dict[Any, Any]] = [{}, OrderedDict()]
+_VIEWS = [view for one in _MADE for view in (one.keys(), one.values(), one.items())]
 
 _WAYS: dict[type, Callable[[Any], Expansion]] = {
     **{cls: _dumped(cls.__qualname__, kind.dump) for cls, kind in BUILTIN.items()},
