@@ -10,6 +10,7 @@ from somatize.theme import Theme
 
 from .columns import Columns
 from .panels import Panel, count_axis, extent_of, label, scale_of, value_axis
+from .smoothing import Smoothing
 from .strokes import Look, Strokes, series_traces
 
 X = "x2"
@@ -38,15 +39,18 @@ class BatchPanels:
         return any(line.condensed for run in self._runs for line in run)
 
     def traces(
-        self, order: int, look: Callable[[int, int], Look], smooth: int | None, named: set[str]
+        self, order: int, look: Callable[[int, int], Look], smoothing: Smoothing, named: set[str]
     ) -> list[dict[str, Any]]:
         """The lines of one run; `look` is of a line's place, and its place in its panel. `named` are in the legend."""
         traces = []
         for panel, places, scale in zip(self.panels, self._within, self._scales, strict=True):
             for at, place in enumerate(places):
                 strokes = self._runs[order][place]
-                shown = bool(strokes.drawn(0)) and strokes.columns.series[0].name not in named
-                traces += series_traces(strokes, 0, panel, look(place, at), smooth, named=shown, size=scale.size)
+                series, size = strokes.columns.series[0], scale.size
+                shown = bool(strokes.drawn(0)) and series.name not in named
+                means = smoothing.means((order, "batches", place), series, strokes.series[0])
+                live = smoothing.live
+                traces += series_traces(strokes, 0, panel, look(place, at), means, named=shown, size=size, live=live)
         return traces
 
     def axes(self, look: Theme) -> dict[str, Any]:

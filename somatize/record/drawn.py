@@ -7,7 +7,7 @@ reads a store, and plotly is not needed before the picture is made a figure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from somatize import plotting
@@ -31,8 +31,9 @@ from .panels import (
     scale_of_durations,
     value_axis,
 )
+from .smoothing import Smoothing
 from .streams import MOST
-from .strokes import Look, Strokes, broke_trace, series_traces, took_trace
+from .strokes import ESTIMATE, Look, Strokes, broke_trace, series_traces, took_trace
 
 if TYPE_CHECKING:
     from somatize.plotting import Figure
@@ -51,11 +52,16 @@ _LABEL, _TO_LEGEND = 28, 46
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Traces and a layout, plain dicts: what a plotly figure is made of. And the scale of each panel of numbers."""
+    """Traces and a layout, plain dicts: what a plotly figure is made of.
+
+    And what a picture of a part of it has in common with it: the scale of each panel of numbers, and which series have
+    a mean.
+    """
 
     data: list[dict[str, Any]]
     layout: dict[str, Any]
     scales: Sequence[Scale] = ()
+    smoothing: Smoothing = field(default_factory=Smoothing)
 
 
 def progress_figure(
@@ -72,16 +78,18 @@ def progress_picture(
     smooth: int | None = None,
     theme: str | None = None,
     title: str | None = None,
-    scales: Sequence[Scale] = (),
+    whole: Picture | None = None,
+    live: bool = False,
 ) -> Picture:
     """A panel per number that was asked for, and below them how long each forward took, all over one axis of forwards.
 
     `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
-    mean is taken, 0 for no mean, None for a twentieth of them. `title` is text. `scales` are those of a picture of
-    more of the same, on whose axes this one is drawn. Raises `FigureError`.
+    mean is taken, 0 for no mean, None for a twentieth of them, where a series does not hold each value for a while.
+    `title` is text. `whole` is the picture of more of the same, on whose axes and with whose lines this one is drawn.
+    Where it is `live`, a mean goes on to the end as an estimate, which is dotted. Raises `FigureError`.
     """
     _check(columns, smooth)
-    return _Progress(columns, smooth, themes.theme_of(theme), title, scales).picture()
+    return _Progress(columns, smooth, themes.theme_of(theme), title, whole, live=live).picture()
 
 
 def _check(columns: Sequence[Columns], smooth: int | None) -> None:
@@ -111,13 +119,15 @@ class _Progress:
         smooth: int | None,
         look: Theme,
         title: str | None,
-        scales: Sequence[Scale],
+        whole: Picture | None,
+        *,
+        live: bool,
     ) -> None:
         lines = max(1, len(columns[0].series) + len(columns[0].outside))
         named = max(2, min(MOST, _LINES // lines))
         self.everyone = columns
         self.columns = columns[:named]
-        self.smooth = smooth
+        self.smoothing = Smoothing(smooth, whole.smoothing if whole else None, live=live)
         self.look = look
         self.title = title
         asked = [series.of for series in columns[0].series]
@@ -133,7 +143,7 @@ class _Progress:
         self.rest = Gathered([Strokes(one, few) for one in rest], look) if rest else None
         self.batches = BatchPanels(self.columns, over_batches, buckets)
         self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
-        of_series = scales or [
+        of_series = (whole.scales if whole else ()) or [
             scale_of_durations(extent) if is_duration(panel.name) else scale_of(extent)
             for panel, extent in zip(self.panels, self.extents[:-1], strict=False)
         ]
@@ -154,8 +164,10 @@ class _Progress:
             data += self._over_batches(order, {trace["name"] for trace in lines if trace["showlegend"]})
         data += [took_trace(run, self.panels[-1], self._look(order), size) for order, run in enumerate(self.runs)]
         data += [self._breaks(order) for order in range(len(self.runs))]
+        # What comes and goes with the length of a series is last: the others keep their places in a widget.
+        data.sort(key=lambda trace: trace["name"].endswith(ESTIMATE))
         self._hover(data)
-        return Picture(data, self._layout(themes.legend_height(data)), self.scales[:-1])
+        return Picture(data, self._layout(themes.legend_height(data)), self.scales[:-1], self.smoothing)
 
     def _look(self, order: int, place: int | None = None, stream: int | None = None) -> Look:
         """One run: a hue per series and stream. Several: a hue per run, and a stroke for each stream of a panel."""
@@ -174,12 +186,16 @@ class _Progress:
                 if len(places) > 1:  # and of several streams those that said something
                     named = bool(self.runs[order].drawn(place))
                 run = self.runs[order]
-                traces += series_traces(run, place, panel, look, self.smooth, named=named, size=scale.size)
+                means = self.smoothing.means((order, place), run.columns.series[place], run.series[place])
+                live = self.smoothing.live
+                traces += series_traces(run, place, panel, look, means, named=named, size=scale.size, live=live)
         return traces
 
     def _over_batches(self, order: int, named: set[str]) -> list[dict[str, Any]]:
         inside = len(self.hues) - len(self.columns[0].outside)
-        return self.batches.traces(order, lambda place, at: self._look(order, inside + place, at), self.smooth, named)
+        return self.batches.traces(
+            order, lambda place, at: self._look(order, inside + place, at), self.smoothing, named
+        )
 
     def _breaks(self, order: int) -> dict[str, Any]:
         level = 0.04 + 0.06 * (order % 10)

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize import watching
+from somatize import plotting, watching
 from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
 
 from .byhand import ByHand, ending
-from .drawn import progress_figure, progress_picture
+from .drawn import progress_picture
 from .figures import several
 from .live_columns import Tally, paths_of
 from .live_view import View
@@ -295,12 +295,16 @@ class Live:
         return True
 
     def figure(self, theme: str | None = None) -> Figure:
-        """The figure that `progress` draws of the same facts, as of now. Raises `ExtraMissing` without plotly."""
-        return progress_figure([self._snapshot()], theme=theme, title=self._title)
+        """The figure that `progress` draws of the same facts, as of now.
+
+        The last half window of a mean is an estimate, dotted and named as one. Raises `ExtraMissing` without plotly.
+        """
+        picture = self.picture(theme)
+        return plotting.figure(picture.data, picture.layout)
 
     def picture(self, theme: str | None = None) -> Picture:
         """The traces and the layout of `figure`, as plain dicts; plotly is not asked."""
-        return progress_picture([self._snapshot()], theme=theme, title=self._title)
+        return progress_picture([self._snapshot()], theme=theme, title=self._title, live=True)
 
     def _snapshot(self) -> Any:
         with self._lock:

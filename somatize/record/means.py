@@ -1,4 +1,4 @@
-"""A centred rolling mean that stays within what was measured."""
+"""A centred rolling mean that stays within what was measured, and where such a mean says something."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from array import array
 from collections.abc import Sequence
 
 _FEWEST, _SOME = 32, 16
+_PAIRS = 4096
 
 
 class RollingMean:
-    """Means of windows of `window` numbers, each centred on its place and shrinking towards both ends.
+    """Means of windows of `window` numbers, each centred on its place.
+
+    The windows at `first` to `last` are whole. Nearer to an end a window is cut off there, and its mean an estimate.
 
     No mean lies outside of the numbers it is made of, rounding and overflow notwithstanding. Made once in time linear
     in `numbers`; a mean then costs little however wide the window.
@@ -19,6 +22,8 @@ class RollingMean:
     def __init__(self, numbers: Sequence[float], window: int) -> None:
         self._numbers = numbers if isinstance(numbers, array) else array("d", numbers)
         self._half = max(0, window // 2)
+        self.first = self._half
+        self.last = len(self._numbers) - 1 - self._half
         # Blocks of about the root of a window: so few of them, and so few numbers beside them, make one.
         size = self._block = max(_FEWEST, math.isqrt(window))
         blocks = [self._numbers[at : at + size] for at in self._starts()] if self._half > 2 * size else []
@@ -30,8 +35,7 @@ class RollingMean:
     def at(self, place: int) -> float:
         """The mean around the number at `place`."""
         numbers, size = self._numbers, self._block
-        half = min(self._half, place, len(numbers) - 1 - place)
-        low, high = place - half, place + half + 1
+        low, high = max(0, place - self._half), min(len(numbers), place + self._half + 1)
         if self._sums and high - low >= 3 * size:  # the sums of whole blocks, and the numbers at the ends
             first, end = -(-low // size), high // size
             window = self._sums[first:end] + numbers[low : first * size] + numbers[end * size : high]
@@ -54,6 +58,16 @@ class RollingMean:
             return mean
         window = numbers[low:high]
         return min(max(mean, min(window)), max(window))
+
+
+def is_stepped(numbers: Sequence[float]) -> bool:
+    """Whether a series holds each of few values for a while, as a learning rate or an epoch does.
+
+    That is so where at most a quarter of the numbers differ from the one before; a long series is sampled.
+    """
+    pairs = range(1, len(numbers), max(1, len(numbers) // _PAIRS))
+    changes = sum(numbers[place] != numbers[place - 1] for place in pairs)
+    return len(numbers) > 1 and changes <= len(pairs) // 4
 
 
 def _total(numbers: array[float]) -> float:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from somatize import theme as themes
 
-from .columns import BROKE, INTERRUPTED, LOST, NOTHING, NUMBER, STATES, Columns, Series
-from .downsample import gaps_of, kept, without
-from .means import RollingMean
+from .columns import BROKE, INTERRUPTED, LOST, NOTHING, STATES, Columns, Series
+from .downsample import gaps_of, kept
 from .panels import Panel, is_duration
+from .smoothing import RollingMeans
 
 _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
 _EACH_MARKED, _EACH_OF_SEVERAL = 60, 15
 """Up to how many points each has a marker, in one run or several; beyond, only those that no stroke reaches."""
 MOST_BREAKS = 4000
+ESTIMATE = ", smoothed (one-sided estimate)"
 _NAME = 40
 """How many letters of a series' name stand in the legend."""
 _WHY_WIDTH = 64
@@ -71,21 +71,31 @@ class Strokes:
             gaps = gaps_of(column)
             yield Stretch(rows, column, kept(column, share, gaps=gaps), gaps)
 
-    def points(self, stretches: Sequence[Stretch], means: Sequence[RollingMeans] | None = None) -> Drawn:
+    def points(self, stretches: Sequence[Stretch]) -> Drawn:
         """Forwards and numbers; None where there is a gap, and both None between two segments."""
+        return self._joined(
+            (rows, places, [value if (value := values[place]) == value else None for place in places])
+            for rows, values, places, _ in stretches
+        )
+
+    def smoothed(self, means: Sequence[RollingMeans]) -> Drawn:
+        """As `points`, of the means; nothing of segments that are shorter than a window."""
+        return self._joined((one.stretch.rows, places, one.of(places)) for one in means if (places := one.places()))
+
+    def estimated(self, means: Sequence[RollingMeans]) -> Drawn:
+        """Of the last segment the means from its last whole window on, each of what is there of its window."""
+        return self._joined((one.stretch.rows, places, one.of(places)) for one in means[-1:] if (places := one.tail()))
+
+    def _joined(self, parts: Iterable[tuple[Sequence[int], Sequence[int], list[float | None]]]) -> Drawn:
         xs: list[int | None] = []
         ys: list[float | None] = []
         forwards = self.columns.forwards
-        for order, (rows, values, places, _) in enumerate(stretches):
-            if order:
+        for rows, places, numbers in parts:
+            if xs:
                 xs.append(None)
                 ys.append(None)
-            drawn = places if means is None else means[order].places()
-            xs += [forwards[rows[place]] for place in drawn]
-            if means is None:
-                ys += [value if (value := values[place]) == value else None for place in drawn]
-            else:
-                ys += means[order].of(drawn)
+            xs += [forwards[rows[place]] for place in places]
+            ys += numbers
         return xs, ys
 
 
@@ -96,60 +106,45 @@ def _rows_of(series: Series) -> set[int] | None:
     return {row for row, kind in enumerate(series.kinds) if kind != NOTHING}
 
 
-class RollingMeans:
-    """The rolling mean over the numbers of a stretch, gaps left out of it."""
-
-    def __init__(self, stretch: Stretch, window: int) -> None:
-        self._stretch = stretch
-        self._mean = RollingMean(without(stretch.values, stretch.gaps), window)
-
-    def places(self) -> list[int]:
-        """Where the mean is drawn: at every place of the stretch, or at every other one where that is condensed."""
-        stretch = self._stretch
-        places, values = stretch.places, stretch.values
-        if len(places) == len(values):
-            return places
-        there = [values[at] == values[at] for at in places]
-        beside = zip([False, *there], there, [*there[1:], False], strict=False)
-        return [at for order, (at, near) in enumerate(zip(places, beside, strict=True)) if order % 2 or not all(near)]
-
-    def of(self, places: Sequence[int]) -> list[float | None]:
-        """The mean at each place; None in a gap."""
-        gaps, mean, values = self._stretch.gaps, self._mean, self._stretch.values
-        return [mean.at(at - bisect_left(gaps, at)) if values[at] == values[at] else None for at in places]
-
-
-def window_of(series: Series, smooth: int | None) -> int:
-    """Over how many said numbers a mean is taken: odd, so that it has a middle."""
-    wanted = series.kinds.count(NUMBER) // 20 if smooth is None else smooth
-    return max(1, wanted) | 1
-
-
 def series_traces(
-    strokes: Strokes, place: int, panel: Panel, look: Look, smooth: int | None, *, named: bool, size: float = 1.0
+    strokes: Strokes,
+    place: int,
+    panel: Panel,
+    look: Look,
+    means: Sequence[RollingMeans] | None,
+    *,
+    named: bool,
+    size: float = 1.0,
+    live: bool = False,
 ) -> list[dict[str, Any]]:
     """A series as it was said, thin, and over it its rolling mean, bold, both in units of `size`.
 
-    `named` says if it is in the legend.
+    `means` are those of its stretches, None where none is drawn. `named` says if it is in the legend. Where it is
+    `live`, the mean goes on to the end of the series as an estimate, dotted.
     """
-    stretches = strokes.series[place]
     series = strokes.columns.series[place]
-    xs, ys = strokes.points(stretches)
-    smoothed = smooth is None or smooth > 0
+    xs, ys = strokes.points(strokes.series[place])
+    mean = strokes.smoothed(means or ())
+    smoothed = means is not None and bool(mean[0] or not strokes.drawn(place))
     name, timed = themes.escaped(series.name, _NAME), is_duration(series.of)
     raw = look.trace(name, xs, ys, panel)
     raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.8 if smoothed else 1.0
     raw |= _marked(ys, look.colour, each=_EACH_OF_SEVERAL if look.prefix else _EACH_MARKED)
     raw["showlegend"] = named and (not smoothed or not look.prefix)
-    if not smoothed:
+    if means is None:
         return [_in_units(raw, size, timed=timed)]
-    means = [RollingMeans(one, window_of(series, smooth)) for one in stretches]
-    bold = look.trace(f"{name}, smoothed", *strokes.points(stretches, means), panel)
+    bold = look.trace(f"{name}, smoothed", *mean, panel)
     bold["line"] |= {"width": themes.SMOOTHED}
     bold |= _marked(bold["y"], look.colour, each=0, size=6)
-    bold["showlegend"] = named
-    return [_in_units(raw, size, timed=timed), _in_units(bold, size, timed=timed)]
+    bold["showlegend"] = named and smoothed
+    drawn = [raw, bold]
+    if live and len((tail := strokes.estimated(means))[0]) > 1:
+        dotted = look.trace(name + ESTIMATE, *tail, panel)
+        dotted["line"] |= {"width": themes.SMOOTHED, "dash": "dot" if look.stroke != "dot" else "dash"}
+        dotted["showlegend"] = named
+        drawn.append(dotted)
+    return [_in_units(one, size, timed=timed) for one in drawn]
 
 
 def _in_units(trace: dict[str, Any], size: float, *, timed: bool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
         alike(again, keys)
         for part, whole in zip(again, columns, strict=True):
             part.left_out, part.asked = whole.left_out, whole.asked
-        return progress_picture(again, smooth=smooth, theme=theme, title=title, scales=picture.scales)
+        return progress_picture(again, smooth=smooth, theme=theme, title=title, whole=picture)
 
     zoom = Zoom(shown, read, picture)
     shown.layout.on_change(zoom.changed, "xaxis.range")

@@ -10,6 +10,8 @@ import pytest
 from somatize import Graph, Live, Recorder, Store
 from somatize.record import facts, forwards, progress
 
+ESTIMATE = "loss, smoothed (one-sided estimate)"
+
 
 def run(graph: Graph, values: list[Any], watchers: list[Any]) -> None:
     for value in values:
@@ -27,13 +29,13 @@ def run(graph: Graph, values: list[Any], watchers: list[Any]) -> None:
     [
         [],
         [0.5],
-        [1 / (n + 1) for n in range(50)],
+        [1 / (n + 1) for n in range(30)],
         [float("nan"), 1.0, float("inf"), None, 2.0, ValueError("five [/b] <i>"), 3.0],
         [float("nan")] * 5,
         [ValueError("all")] * 3,
         [1.0] * 20,
     ],
-    ids=["none", "one", "fifty", "odd", "nan", "broken", "constant"],
+    ids=["none", "one", "thirty", "odd", "nan", "broken", "constant"],
 )
 def test_live_and_progress_draw_the_same(both: Any, graph: Graph, untitled: Any, values: list[Any]) -> None:
     run(graph, values, both.watchers)
@@ -50,7 +52,20 @@ def test_a_long_run_is_condensed_alike(tmp_path: Path, graph: Graph, untitled: A
         live = Live()
         run(graph, [1 / (n + 1) + n % 13 for n in range(5000)], [recorder, live])
     assert "condensed" in str(live.figure().layout.title.subtitle.text)
-    assert untitled(live.figure()) == untitled(progress(store, "r"))
+    assert [one for one in untitled(live.figure())["data"] if one["name"] != ESTIMATE] == untitled(
+        progress(store, "r")
+    )["data"]
+
+
+def test_the_last_half_window_of_a_live_mean_is_a_dotted_estimate(graph: Graph) -> None:
+    live = Live()
+    run(graph, [*(float(n % 2) for n in range(90)), *[None] * 10], [live])
+    smoothed, estimate = (one for one in live.figure().data if "smoothed" in str(one.name))
+    assert estimate.name == ESTIMATE
+    assert (estimate.line.dash, smoothed.line.dash, estimate.showlegend) == ("dot", "solid", True)
+    assert "one-sided estimate" in estimate.hovertemplate
+    assert (smoothed.x[0], smoothed.x[-1]) == (2, 87), "a window of 5 of the 90 that were said"
+    assert (estimate.x, estimate.y) == ((87, 88, 89), (smoothed.y[-1], 0.5, pytest.approx(2 / 3)))
 
 
 def test_a_run_played_back_gives_its_figure(both: Any, graph: Graph, untitled: Any) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from somatize.record.downsample import PER_BUCKET, kept
-from somatize.record.means import RollingMean
+from somatize.record.means import RollingMean, is_stepped
 
 numbers = st.floats(allow_infinity=False, allow_nan=False)
 columns = st.lists(numbers | st.just(math.nan), max_size=400).map(lambda values: array("d", values))
@@ -71,8 +71,7 @@ def test_every_stretch_keeps_its_extremes():
 def test_a_rolling_mean_stays_within_its_window(values, window):
     mean = RollingMean(values, window)
     for place in range(0, len(values), 7):
-        half = min(window // 2, place, len(values) - 1 - place)
-        around = values[place - half : place + half + 1]
+        around = values[max(0, place - window // 2) : place + window // 2 + 1]
         assert min(around) <= mean.at(place) <= max(around)
 
 
@@ -80,14 +79,34 @@ def test_a_rolling_mean_stays_within_its_window(values, window):
 def test_a_rolling_mean_is_the_mean(values, window):
     mean = RollingMean([float(value) for value in values], window)
     for place in range(0, len(values), 5):
-        half = min(window // 2, place, len(values) - 1 - place)
-        around = values[place - half : place + half + 1]
+        around = values[max(0, place - window // 2) : place + window // 2 + 1]
         assert math.isclose(mean.at(place), math.fsum(around) / len(around), abs_tol=1e-12)
 
 
-def test_the_ends_of_a_rolling_mean_are_the_ends():
-    mean = RollingMean([float(n * n) for n in range(50)], 21)
-    assert (mean.at(0), mean.at(49)) == (0.0, 49.0**2)
+def test_the_windows_of_a_rolling_mean_are_whole_half_a_window_from_its_ends():
+    mean = RollingMean([float(n) for n in range(50)], 21)
+    assert (mean.first, mean.last) == (10, 39)
+    assert (mean.at(10), mean.at(39)) == (10.0, 39.0)
+    assert (mean.at(0), mean.at(49)) == (5.0, 44.0), "the half that is there"
+
+
+@pytest.mark.parametrize(
+    ("values", "stepped"),
+    [
+        ([0.1] * 50 + [0.01] * 50 + [0.001] * 50, True),
+        ([n // 50 for n in range(10_000)], True),
+        ([n // 4 for n in range(80)], True),
+        ([3.0] * 20, True),
+        ([7.0], False),
+        ([], False),
+        ([n / 100 for n in range(100)], False),
+        ([n % 2 for n in range(1000)], False),
+        ([n * n % 7 for n in range(30_000)], False),
+    ],
+    ids=["lr", "epoch", "short", "constant", "one", "none", "ramp", "right or wrong", "noise"],
+)
+def test_a_series_that_holds_its_values_is_told_from_one_that_is_noisy(values, stepped):
+    assert is_stepped(array("d", values)) is stepped
 
 
 def test_a_rolling_mean_of_numbers_whose_sum_is_beyond_a_float():

@@ -102,8 +102,7 @@ def test_any_said_fact_or_several(store):
         "loss, smoothed",
         "lr.warm",
         "lr.warm, smoothed",
-        "nodes",
-        "nodes, smoothed",
+        "nodes",  # the same each time: there is nothing to smooth
         "took",
         "broke",
     ]
@@ -119,11 +118,61 @@ def test_a_missing_value_is_a_gap(store):
     assert trace(figure, "loss, smoothed").y == (1.0, None, 3.0, 4.0)
 
 
-def test_the_mean_is_centred_shrinks_at_the_ends_and_is_over_what_was_said(store):
+def test_the_mean_is_centred_ends_half_a_window_before_the_ends_and_is_over_what_was_said(store):
     said(store, [0.0, 3.0, None, 6.0, 9.0, 0.0])
     figure = progress(store, smooth=3)
-    assert trace(figure, "loss, smoothed").y == (0.0, 3.0, None, 6.0, 5.0, 0.0)
+    assert trace(figure, "loss, smoothed").x == (1, 2, 3, 4)
+    assert trace(figure, "loss, smoothed").y == (3.0, None, 6.0, 5.0)
     assert trace(progress(store, smooth=2), "loss, smoothed").y == trace(figure, "loss, smoothed").y
+
+
+def test_one_odd_value_at_an_end_moves_the_mean_by_its_share(store):
+    said(store, [0.5] + [0.1, 0.2] * 174 + [8.5])
+    smoothed = trace(progress(store), "loss, smoothed")
+    assert (smoothed.x[0], smoothed.x[-1]) == (8, 341), "a window of 17 of 350"
+    assert smoothed.y[-1] == pytest.approx((8 * 0.1 + 8 * 0.2 + 8.5) / 17)
+    assert max(smoothed.y) < 0.65
+
+
+def test_a_condensed_mean_ends_half_a_window_before_the_ends_too(store):
+    columns = Columns.of("r", ["loss"])
+    columns.forwards, columns.states = array("q", range(20_000)), bytearray([OK]) * 20_000
+    columns.took_us = array("d", [5.0]) * 20_000
+    columns.series[0].extend(array("d", [float(n % 10) for n in range(20_000)]))
+    for gap in (3, 19_998):
+        columns.series[0].put(gap, "nan")
+    smoothed = progress_picture([columns]).data[1]
+    assert (smoothed["x"][0], smoothed["x"][-1]) == (500, 19_499), "a gap is no part of a window"
+    assert all(abs(y - 4.5) < 0.01 for y in smoothed["y"])
+
+
+def test_a_window_wider_than_a_series_leaves_it_as_it_was_said(store):
+    said(store, [3.0, 1.0, 2.0])
+    loss, smoothed, *_ = progress(store, smooth=9).data
+    assert (loss.y, loss.showlegend, smoothed.y, smoothed.showlegend) == ((3.0, 1.0, 2.0), True, (), False)
+    assert loss.line.width == progress(store, smooth=0).data[0].line.width
+
+
+def test_what_holds_its_values_is_smoothed_only_where_that_is_asked_for(store):
+    said(store, [0.1] * 25 + [0.01] * 25, kind="lr")
+    figure = progress(store, of="lr")
+    assert [one.name for one in figure.data] == ["lr", "took", "broke"]
+    assert (figure.data[0].y, figure.data[0].showlegend) == ((0.1,) * 25 + (0.01,) * 25, True)
+    assert trace(progress(store, of="lr", smooth=5), "lr, smoothed").y[22] == pytest.approx(0.064)
+
+
+def test_a_part_of_a_figure_has_the_means_of_the_whole():
+    def ramp(numbers):
+        columns = Columns.of("r", ["loss"])
+        columns.forwards, columns.states = array("q", range(len(numbers))), bytearray([OK]) * len(numbers)
+        columns.took_us = array("d", [5.0]) * len(numbers)
+        columns.series[0].extend(array("d", numbers))
+        return columns
+
+    noisy, flat = [float(n % 3) for n in range(60)], [1.0] * 60
+    for whole, part, count in ((noisy, flat, 4), (flat, noisy, 3)):
+        picture = progress_picture([ramp(whole + whole)])
+        assert len(progress_picture([ramp(part)], whole=picture).data) == len(picture.data) == count
 
 
 def test_without_a_mean(store):
@@ -182,12 +231,13 @@ def test_c013_the_segments_of_a_resumed_run_are_not_joined(store):
     said(store, [float(step) for step in range(100, 200)])
     assert [int(value) for _, value in curve(store)] == [*range(150), *range(100, 200)]
     figure = progress(store, smooth=5)
-    for name in NAMES[:3]:
+    for name in ("loss", "took"):
         one = trace(figure, name)
         assert one.x == (*range(150), None, *range(150, 250))
         assert one.y[150] is None
-    smoothed = trace(figure, "loss, smoothed").y
-    assert (smoothed[149], smoothed[151]) == (149.0, 100.0), "no mean reaches over to another writer"
+    smoothed = trace(figure, "loss, smoothed")
+    assert smoothed.x == (*range(2, 148), None, *range(152, 248)), "no mean reaches over to another writer"
+    assert smoothed.y == (*range(2, 148), None, *range(102, 198))
     assert "resumed at forward 150" in words(figure)
     (shape,) = figure.layout.shapes
     assert (shape.x0, shape.x1) == (149.5, 149.5)

@@ -71,9 +71,9 @@ def test_a_line_for_each_stream_joined_from_one_saying_to_the_next(tmp_path, sum
 def test_the_mean_is_over_what_a_stream_said(tmp_path):
     with Store(tmp_path / "s") as store:
         with Recorder(store, run="r") as recorder:
-            tell([recorder], [[("a", 0.0)], [], [("a", 3.0)], [("b", 9.0)], [("a", 9.0)]])
+            tell([recorder], [[("a", 0.0)], [], [("a", 3.0)], [("b", 9.0)], [("a", 9.0)], [("a", 3.0)]])
         figure = progress(store, of=RATE, smooth=3)
-        assert lines(figure)[f"{RATE} of a, smoothed"] == ((0, 2, 4), (0.0, 4.0, 9.0))
+        assert lines(figure)[f"{RATE} of a, smoothed"] == ((2, 4), (4.0, 5.0))
 
 
 def test_a_resumed_run_is_not_joined(tmp_path):
