@@ -46,10 +46,11 @@ def progress(
     over `smooth` said numbers (0 for none, None for a twentieth of them), which ends half as many before each end. With
     None, a series that holds each of its values for a while, such as ``lr`` or ``epoch`` (at most a quarter of its
     numbers differ from the one before), has no mean. A missing value is a gap; what is no finite number is told
-    in words; every forward that broke is marked; what two writers wrote is not joined. A long run is drawn with few points
-    that keep every extreme. Of ``"throughput.samples_per_s"`` and its like there is a line for each stream, 24 at
-    most, joined from one window to the next; what streams said outside of any forward is drawn over their batches.
-    The first 24 runs have a look of their own, further ones are grey together; of `of` the first hundred are drawn.
+    in words; every forward that broke is marked; what two writers wrote is not joined. A long run is drawn with few
+    points that keep every extreme. Of ``"throughput.samples_per_s"`` and its like there is a line for each stream,
+    24 at most, joined from one window to the next; what streams said outside of any forward is drawn over their
+    batches. The first 24 runs have a look of their own, further ones are grey together; of
+    `of` the first hundred are drawn.
 
     With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
     into. Raises `UnknownRun`, `WhichRun`, `FigureError`, `ExtraMissing`.
