@@ -18,7 +18,7 @@ test: check
 
 # The longer versions of the crash tests, and what takes minutes with Ray.
 slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n logical --maxprocesses 8 --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

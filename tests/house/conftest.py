@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -79,9 +80,11 @@ class Page:
 
 
 @pytest.fixture
-def page(tmp_path, monkeypatch, capsys) -> Callable[[Path], Page]:
-    """Runs a page in an empty directory, where temporary ones lie too."""
+def page(tmp_path, monkeypatch, capsys) -> Iterator[Callable[[Path], Page]]:
+    """Runs a page in an empty directory, where temporary ones lie too; those of Ray's sockets need a short path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    return lambda path: Page(path, capsys).run()
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short:
+        monkeypatch.setenv("RAY_TMPDIR", short)
+        yield lambda path: Page(path, capsys).run()
