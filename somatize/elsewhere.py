@@ -40,6 +40,13 @@ class Trip(NamedTuple):
     enters: bool
     items: bool = False
     """Whether `given` is a list of items for the one mapped node of the slice."""
+    modes: list[Any] | None = None
+    """The modes of torch it runs in, as `tensors.modes` gives them; None for those nobody changed."""
+
+    @property
+    def grad(self) -> bool:
+        """Whether a value it takes or gives may have to carry a gradient: grad mode is on."""
+        return self.modes is None or bool(self.modes[0])
 
 
 class Landed(NamedTuple):

@@ -18,6 +18,7 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── WorkerDied          a worker that ended in the middle; also ConnectionError
     │   ├── HostTimeout         a host that took longer than its timeout; also TimeoutError
     │   ├── NotSendable         a value or code that cannot travel; also TypeError
+    │   │   └── GradientCut     a value that requires a gradient, which would be lost on the way to or from a host
     │   ├── BrokerClosed        a broker used after its `close`
     │   └── RemoteError         a far node's exception that cannot be rebuilt here, as text
     ├── DeviceMismatch          a placed node that answered with a tensor elsewhere; also RuntimeError
@@ -122,6 +123,13 @@ class HostTimeout(WorkerError, TimeoutError):
 
 class NotSendable(WorkerError, TypeError):
     """A value, or the code of a node, cannot travel to its host or back; the text says what it is and why."""
+
+
+class GradientCut(NotSendable):
+    """A value on its way to a host, or back, requires a gradient, which does not cross between processes.
+
+    The text names the node, the direction and the cure: ``torch.no_grad()``, or ``.at(host, detached=True)``.
+    """
 
 
 class BrokerClosed(WorkerError):

@@ -57,6 +57,8 @@ class Marks:
     cached: Cached | None = None
     mapped: Mapped | None = None
     retries: int | None = None
+    detached: bool | None = None
+    """Whether what crosses to its host and back is cut from its gradient."""
 
     def inside(self, outer: Marks) -> Marks:
         """These marks, and those of `outer` where nothing is said here: the innermost wins."""
@@ -65,6 +67,7 @@ class Marks:
         inherited = {f.name: getattr(outer, f.name) for f in fields(self) if getattr(self, f.name) is None}
         if self.host is not None:
             inherited.pop("retries", None)  # which were said of another host
+            inherited.pop("detached", None)
         return replace(self, **inherited)
 
 
@@ -105,14 +108,15 @@ class Piece:
         """
         return Marked(self, Marks(device=checked_device(device)))
 
-    def at(self, host: str, *, retries: int = 0) -> Piece:
+    def at(self, host: str, *, retries: int = 0, detached: bool = False) -> Piece:
         """To run on the host the graph calls `host`, which `forward(broker=)` knows.
 
-        With `retries` it may be run again, so many times, where the host died or hung in the middle of it.
+        With `retries` it may be run again, so many times, where the host died or hung in the middle of it. A value
+        that requires a gradient is a `GradientCut` on its way there or back; with `detached` it crosses without it.
         """
         if type(retries) is not int or retries < 0:
             raise GraphError(f"at(retries={retries!r}): it is how often a node may be run again, 0 or more")
-        return Marked(self, Marks(host=_text("a host", host), retries=retries or None))
+        return Marked(self, Marks(host=_text("a host", host), retries=retries or None, detached=bool(detached) or None))
 
     def frozen(self, state: str | None = None) -> Piece:
         """No longer learning. `state` names its state where the caller knows a name, such as a checkpoint's digest."""

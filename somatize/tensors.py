@@ -10,11 +10,12 @@ import ctypes
 import functools
 import math
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from .errors import DamagedStore, GraphError, NotKeepable, StoreError
+from .errors import DamagedStore, GradientCut, GraphError, NotKeepable, StoreError
 
 _MOST_ELEMENTS = 1000
 _AT_ONCE = 1 << 19  # bytes, where a tensor is gone through in pieces
@@ -82,22 +83,39 @@ def _tensors(value: object, kind: Any) -> Iterator[Any]:
             yield element
 
 
-def modes() -> Any:
-    """The modes torch keeps per thread, as they are in this one: grad, inference, autocast, default device.
+_CASTS = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "privateuseone")
+_CASTS_TO = {kind: "bfloat16" if kind in ("cpu", "hpu", "xla") else "float16" for kind in _CASTS}
+"""The dtype of autocast by default, by the type of device."""
 
-    None without torch.
+DEFAULT_MODES: list[Any] = [True, False, True, [], "float32", "highest", False, False, "cpu"]
+"""What `modes` gives in a process that changed none of them."""
+
+
+def modes() -> list[Any] | None:
+    """The modes of torch in this thread that change what a node computes, as plain data; None without torch.
+
+    Grad mode, inference mode, the cache of autocast, autocast by the type of device (enabled, dtype), default dtype,
+    float32 matmul precision, deterministic algorithms (on, only warned of), default device.
     """
     torch = loaded()
     if torch is None:
         return None
-    device = torch.get_default_device() if torch._C._len_torch_function_stack() else None
-    return (
+    casts = []
+    for kind in _CASTS:
+        enabled, dtype = torch.is_autocast_enabled(kind), _dtype_name(torch.get_autocast_dtype(kind))
+        if enabled or dtype != _CASTS_TO[kind]:
+            casts.append([kind, enabled, dtype])
+    return [
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        _casts(torch),
         torch.is_autocast_cache_enabled(),
-        device,
-    )
+        casts,
+        _dtype_name(torch.get_default_dtype()),
+        _precision(torch),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        str(torch.get_default_device()) if torch._C._len_torch_function_stack() else "cpu",
+    ]
 
 
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla", "ipu", "privateuseone")
@@ -201,22 +219,99 @@ _OLD_FLOAT32: list[tuple[str, str, tuple[str, ...], tuple[Any, ...]]] = [
 
 
 @contextmanager
-def within(those: Any) -> Iterator[None]:
-    """Run a block in the modes that `modes` saw in another thread."""
+def within(those: list[Any] | None) -> Iterator[None]:
+    """Run a block in the modes that `modes` saw in another thread or process; afterwards they are as before."""
     torch = loaded()
-    if torch is None or those is None:
+    if torch is None or those is None or those == modes():
         yield
         return
-    grad, inference, casts, caching, device = those
     with ExitStack() as stack:
-        if device is not None:
-            stack.enter_context(torch.device(device))
-        if inference:
-            stack.enter_context(torch.inference_mode())
+        grad, inference, caching, casts, dtype, precision, strict, warns, device = those
+        stack.enter_context(torch.inference_mode(inference))
         stack.enter_context(torch.set_grad_enabled(grad))
-        for kind, dtype in casts:
-            stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=caching))
+        _within_autocast(torch, stack, caching, casts)
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(getattr(torch, dtype))
+        before = _precision(torch)
+        if precision != before and precision and before:
+            stack.callback(torch.set_float32_matmul_precision, before)
+            torch.set_float32_matmul_precision(precision)
+        stack.callback(
+            torch.use_deterministic_algorithms,
+            torch.are_deterministic_algorithms_enabled(),
+            warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        torch.use_deterministic_algorithms(strict, warn_only=warns)
+        if device != (str(torch.get_default_device()) if torch._C._len_torch_function_stack() else "cpu"):
+            stack.enter_context(torch.device(device))
         yield
+
+
+def _precision(torch: Any) -> str:
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:  # it was set by backend, in a way that has no such name
+        return ""
+
+
+def _within_autocast(torch: Any, stack: ExitStack, caching: bool, casts: list[Any]) -> None:
+    """Set autocast as it is elsewhere. Not by ``torch.autocast``, which declines a device that is not here."""
+    wanted = {kind: (enabled, dtype) for kind, enabled, dtype in casts}
+    stack.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
+    torch.set_autocast_cache_enabled(caching)
+    torch.autocast_increment_nesting()
+    stack.callback(_leave_autocast, torch)
+    for kind in _CASTS:
+        enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        stack.callback(torch.set_autocast_dtype, kind, dtype)
+        stack.callback(torch.set_autocast_enabled, kind, enabled)
+        on, named = wanted.get(kind, (False, _CASTS_TO[kind]))
+        torch.set_autocast_dtype(kind, getattr(torch, named))
+        torch.set_autocast_enabled(kind, on)
+
+
+def _leave_autocast(torch: Any) -> None:
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
+
+
+@contextmanager
+def within_callers(those: list[Any] | None) -> Iterator[None]:
+    """Run a block in the modes of the process that sent it, where None are `DEFAULT_MODES`."""
+    if those is not None and loaded() is None:
+        with suppress(ImportError):  # then no node here can use it either
+            import torch  # noqa: F401
+    with within(DEFAULT_MODES if those is None else those):
+        yield
+
+
+def requires_gradient(value: object) -> bool:
+    """Whether a value is a tensor that requires a gradient."""
+    torch = loaded()
+    return torch is not None and isinstance(value, torch.Tensor) and bool(value.requires_grad)
+
+
+class _Crossing(threading.local):
+    refuses = False
+
+
+_crossing = _Crossing()
+
+
+@contextmanager
+def refusing_gradients(refuses: bool) -> Iterator[None]:
+    """In this block `dump_tensor` raises `GradientCut` for a tensor that requires a gradient, in this thread."""
+    before, _crossing.refuses = _crossing.refuses, refuses
+    try:
+        yield
+    finally:
+        _crossing.refuses = before
+
+
+def without_gradient(tensor: Any) -> Any:
+    """A tensor, or a Parameter, over the same memory, that requires no gradient."""
+    detached = tensor.detach()
+    return type(tensor)(detached, requires_grad=False) if is_parameter(type(tensor)) else detached
 
 
 def is_plain(cls: type) -> bool:
@@ -256,6 +351,8 @@ def dump_tensor(tensor: Any) -> tuple[list[Any], memoryview | bytes]:
     It is written detached, and a slice without what it was cut from.
     """
     torch = loaded()
+    if _crossing.refuses and tensor.requires_grad:
+        raise GradientCut(f"it holds a tensor of shape {list(tensor.shape)} that requires a gradient")
     _refuse_unplain(tensor)
     try:
         with torch.inference_mode(False), torch.no_grad():
@@ -409,6 +506,7 @@ def _moved(tensor: Any, device: str, absent: dict[str, str]) -> Any:
     return tensor
 
 
+@functools.cache
 def _dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 

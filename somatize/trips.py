@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
+from . import tensors
 from .agenda import Agenda, Role
 from .elsewhere import FACTS, HELD, NOBODY, SHOWN, Broker, Landed, Said, Trip
 from .program import INPUT, Program
@@ -42,6 +43,7 @@ class Trips:
         self._by_head: dict[int, Slice] = {}
         self._held: set[tuple[str, int]] = set()
         self._watched = NOBODY if forward.tell is None else FACTS if forward.status() is None else SHOWN
+        self._modes = _modes()
         self._pools = _pools(program.hosts, broker.hosts())
 
     def whole(self) -> Slice | None:
@@ -93,7 +95,8 @@ class Trips:
         """A slice with the values it takes."""
         values = [HELD if (one.host, number) in self._held else slots[number] for number in one.takes]
         given = slots[INPUT] if one.roots else None
-        return Trip(one, self._program, self.number, given, values, self._watched, self._forward.entering is not None)
+        enters = self._forward.entering is not None
+        return Trip(one, self._program, self.number, given, values, self._watched, enters, modes=self._modes)
 
     def go(self, trip: Trip) -> Back:
         """Take one trip, in whichever thread."""
@@ -121,7 +124,9 @@ class Trips:
         """Take some items of a mapped node to the `at`-th worker of its host."""
         one = self._by_head[number]
         node = self._program.plan.steps[number].node
-        trip = Trip(one, self._program, self.number, items, [], self._watched, enters=False, items=True)
+        trip = Trip(
+            one, self._program, self.number, items, [], self._watched, enters=False, items=True, modes=self._modes
+        )
         return self.broker.carry(trip, self.hearing(one.host, items=node), at)
 
     def hearing(self, host: str, *, items: str | None = None) -> Callable[[Said], None]:
@@ -167,6 +172,12 @@ class Trips:
             self.broker.abandon(self.number)
         if self._held:
             self.broker.over(self.number, {host for host, _ in self._held})
+
+
+def _modes() -> list[Any] | None:
+    """The modes of torch in this thread, as a trip has them."""
+    found = tensors.modes()
+    return None if found == tensors.DEFAULT_MODES else found
 
 
 _NONE: frozenset[str] = frozenset()

@@ -57,6 +57,8 @@ class _Live:
         self.trips = 0
         self.levels: dict[str, int] = {}
         """Of the loggers, as it was told."""
+        self.modes: Any = None
+        """Of torch, as it was told; None are those nobody changed."""
         self.heard = False
         """Whether it said anything since the last trip was sent."""
 
@@ -176,6 +178,8 @@ class Connection:
         levels = {name: logger.level for name, logger in _LEVELS}
         if levels != live.levels:
             load.fields["levels"] = live.levels = levels
+        if trip.modes != live.modes:
+            load.fields["modes"] = live.modes = trip.modes
         try:
             live.wire.send("slice", load.fields, load.buffers, until)
             live.shipping.sent(load)
@@ -208,7 +212,7 @@ class Connection:
 
     def _returned(self, trip: Trip, message: Message) -> Landed:
         try:
-            values = payload.unpack(message.buffers, self.worker.mode)
+            values = payload.unpack(message.buffers, self.worker.mode, reply=True)
         except (Exception, SystemExit) as wrong:
             with contextlib.suppress(Exception):
                 wrong.add_note(f"while what came back from host {self.host!r} was put together")
@@ -220,7 +224,7 @@ class Connection:
     def _failed(self, trip: Trip, message: Message) -> Landed:
         said, mode = message.fields, self.worker.mode
         of_error, of_values = message.buffers[: said["error_buffers"]], message.buffers[said["error_buffers"] :]
-        values = payload.unpack(of_values, mode) if of_values else []
+        values = payload.unpack(of_values, mode, reply=True) if of_values else []
         error = payload.unpack_error(said["error"], of_error, mode, self.host)
         found = {} if trip.items else dict(zip(said["numbers"], values, strict=True))
         done = values if trip.items else None

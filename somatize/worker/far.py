@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from somatize.agenda import Role
 from somatize.calling import Calls, Outcome
 from somatize.elsewhere import SHOWN
 from somatize.ending import done, failed
+from somatize.errors import GradientCut, NotSendable
 from somatize.facts import Fact
 from somatize.implementation import Implementation
 from somatize.pieces import Mapped, Marks
@@ -18,7 +19,9 @@ from somatize.plan import Plan, Step
 from somatize.program import INPUT, Bound, Program, Source, fetch
 from somatize.watching import HERE, Forward
 
+from . import payload
 from .relay import Relay
+from .wire import Pieces
 
 Spec = dict[str, Any]
 """A slice as plain data: `takes` as ``[number, node]``; `steps` as ``[number, node, inputs, names, device, mapped]``,
@@ -75,6 +78,63 @@ class FarProgram:
             (step, self.homes[step.number], self.program.source(step.number), tuple(frees.get(step.number, ())))
             for step in self.program.steps[self.takes :]
         ]
+
+
+class Replies:
+    """The values of a slice that go back: how they are packed, and what is wrong with one that cannot go."""
+
+    def __init__(self, said: dict[str, Any], mode: str) -> None:
+        self._host, self._mode = said["host"], mode
+        self._detached = dict(zip(said["returns"], said["detached"], strict=True))
+        self._nodes = {step[0]: step[1] for step in said["spec"]["steps"]}
+
+    def packed(self, values: Sequence[Any], steps: Sequence[int], modes: list[Any] | None) -> list[Pieces]:
+        """The buffers of values of these steps, made in these modes of torch. Raises `NotSendable`."""
+        detached = [self._detached[step] for step in steps]
+        return payload.pack_values(values, detached, self._mode, grad=_grad(modes))
+
+    def landed(
+        self, ended: Ended, returns: list[int], modes: list[Any] | None, *, items: bool
+    ) -> tuple[list[int], list[Pieces], BaseException | None, int]:
+        """The steps whose values go back and these values packed; or the error of one that cannot, and its step."""
+        back = [number for number in returns if number in ended.values]
+        values = [ended.values[number] for number in back]
+        if items:
+            values = ended.done or []
+            back = returns * len(values)
+        try:
+            return back, self.packed(values, back, modes), None, -1
+        except BaseException as wrong:
+            if ended.error is not None:  # which is what is said
+                return [], [], None, -1
+            error, at = self._unsendable(values, back, modes, wrong)
+            packed = self.packed(values[: max(at, 0)], back[: max(at, 0)], modes) if items else []
+            return [], packed, error, back[max(at, 0)] if items or at >= 0 else -1
+
+    def _unsendable(
+        self, values: Sequence[Any], steps: Sequence[int], modes: list[Any] | None, wrong: BaseException
+    ) -> tuple[BaseException, int]:
+        """Which of the values cannot go, as an error and its place; -1 where it is none of them."""
+        if not isinstance(wrong, Exception):
+            return wrong, -1
+        for place, (value, step) in enumerate(zip(values, steps, strict=True)):
+            try:
+                payload.pack_one(value, self._detached[step], self._mode, grad=_grad(modes))
+            except GradientCut as cut:
+                sentence = f"what node {self._nodes[step]!r} returned would lose its gradient on the way back"
+                return GradientCut(f"{sentence} from host {self._host!r}, as {cut}; {cure_of_cut(self._host)}"), place
+            except NotSendable as one:
+                return NotSendable(f"what the node returned cannot come back: {one}"), place
+        return wrong, 0 if values else -1
+
+
+def _grad(modes: list[Any] | None) -> bool:
+    return modes is None or bool(modes[0])
+
+
+def cure_of_cut(host: str) -> str:
+    """What can be done about a `GradientCut`, as the end of its sentence."""
+    return f"run the forward in torch.no_grad(), detach the value, or declare the node .at({host!r}, detached=True)"
 
 
 def _given(value: Any) -> Any:

@@ -5,12 +5,18 @@ modules in `send` by value. In the mode ``"project"`` it is sent the names of cl
 imports itself, and their state; and only values that `somatize.codecs` writes.
 
 Arrays, tensors and other buffers of some size are sent out of band: as views of their own memory, from which an equal
-value is made on the other side without copying. A tensor arrives detached, and on its device; where that is not
-there it stays on the CPU, with a `StoreWarning`.
+value is made on the other side without copying. A tensor arrives on its device; where that is not there it stays on
+the CPU, with a `StoreWarning`. One that requires a gradient arrives so as a part of what a node runs, and is refused,
+or detached, as a part of a value (`Gradient`).
+
+A reply changes nothing in the process that unpacks it: a class or function of its own that comes back is the one that
+it has, whatever the worker made of it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import io
 import marshal
@@ -21,10 +27,11 @@ import types
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from somatize import tensors
-from somatize.errors import NotKeepable, NotSendable, RemoteError, StoreWarning
+from somatize.errors import GradientCut, NotKeepable, NotSendable, RemoteError, StoreWarning
 from somatize.facts import why
 
 from .wire import Pieces
@@ -46,6 +53,16 @@ _CAUSES = 10
 _BY_VALUE = threading.Lock()
 
 
+class Gradient(Enum):
+    """What becomes of a tensor that requires a gradient as it is packed."""
+
+    KEEP = "keep"
+    """It requires one over there too: weights, which travel as state."""
+    REFUSE = "refuse"
+    """It is a `GradientCut`."""
+    DETACH = "detach"
+
+
 def cloudpickle_version() -> str:
     """The version of cloudpickle there is here; both ends have to have the same."""
     from importlib.metadata import version
@@ -53,36 +70,70 @@ def cloudpickle_version() -> str:
     return version("cloudpickle")
 
 
-def pack(value: object, mode: str, send: Sequence[str] = (), what: str = "") -> list[Pieces]:
+def pack(
+    value: object, mode: str, send: Sequence[str] = (), what: str = "", gradient: Gradient = Gradient.KEEP
+) -> list[Pieces]:
     """The buffers `unpack` makes an equal value of. Raises `NotSendable`, of `what` if that is said."""
     if mode == "project":
-        from somatize import codecs
-
-        try:
-            return [codecs.dump_parts(value)]
-        except NotKeepable as wrong:
-            raise NotSendable(f"{wrong}; in the mode 'project' only what a codec writes can travel") from None
+        return _packed_by_codecs(value, gradient)
     if type(value) is list and all(type(item) in _SCALARS for item in value):
         return [[pickle.dumps(value, protocol=5)]]
     try:
         try:
-            return _pickled(value, send, registered=False)
+            return _pickled(value, send, gradient, registered=False)
+        except GradientCut:
+            raise
         except Exception:
             if _registry() is None or not _registry().by_type:
                 raise
-            return _pickled(value, send, registered=True)
+            return _pickled(value, send, gradient, registered=True)
+    except GradientCut:
+        raise
     except Exception as wrong:
         raise NotSendable(f"{what or type(value).__name__} cannot travel: {type(wrong).__name__}: {wrong}") from wrong
 
 
-def unpack(buffers: list[memoryview], mode: str) -> Any:
-    """The value that was packed. Raises what its own code raises as it is put together."""
+def _packed_by_codecs(value: object, gradient: Gradient) -> list[Pieces]:
+    from somatize import codecs
+
+    try:
+        with tensors.refusing_gradients(gradient is Gradient.REFUSE):
+            return [codecs.dump_parts(value)]
+    except NotKeepable as wrong:
+        raise NotSendable(f"{wrong}; in the mode 'project' only what a codec writes can travel") from None
+
+
+def pack_values(
+    values: Sequence[object], detached: Sequence[bool], mode: str, send: Sequence[str] = (), *, grad: bool = True
+) -> list[Pieces]:
+    """The buffers of a list of values that cross an edge, with grad mode on or off.
+
+    Raises `GradientCut` where one that is not `detached` requires a gradient, and `NotSendable`.
+    """
+    refused = [] if not grad else [value for value, is_cut in zip(values, detached, strict=True) if not is_cut]
+    if len(refused) == len(values):
+        return pack(list(values), mode, send, gradient=Gradient.REFUSE)
+    if refused:  # a tensor may be in several of them, so that these are looked at by themselves
+        pack(refused, mode, send, gradient=Gradient.REFUSE)
+    return pack(list(values), mode, send, gradient=Gradient.DETACH)
+
+
+def pack_one(value: object, detached: bool, mode: str, send: Sequence[str] = (), *, grad: bool = True) -> list[Pieces]:
+    """The same for one value by itself, as whoever looks for the one at fault needs it."""
+    return pack(value, mode, send, gradient=Gradient.REFUSE if grad and not detached else Gradient.DETACH)
+
+
+def unpack(buffers: list[memoryview], mode: str, *, reply: bool = False) -> Any:
+    """The value that was packed. Raises what its own code raises as it is put together.
+
+    As a `reply` it changes no class or function of this process.
+    """
     if mode == "project":
         from somatize import codecs
 
         return codecs.loads(buffers[0])
     _absent.devices.clear()
-    value = pickle.loads(buffers[0], buffers=buffers[1:])  # noqa: S301
+    value = (_Reply if reply else _Arriving)(io.BytesIO(buffers[0]), buffers=buffers[1:]).load()
     for device, reason in _absent.devices.items():
         warnings.warn(
             f"a tensor was on {device}, which cannot take it here ({reason}); it is on the CPU",
@@ -130,12 +181,15 @@ def pack_error(error: BaseException, trace: str, mode: str, most: int = _CAUSES)
         "said": _text(error),
         "trace": trace,
     }
-    notes = getattr(error, "__notes__", None)
-    said["notes"] = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-    try:
-        buffers = pack(error if mode == "network" else list(error.args), mode)
-    except Exception:  # as text alone
-        buffers = []
+    said["notes"], said["members"] = _notes(error)
+    buffers: list[Pieces] = []  # as text alone
+    with contextlib.suppress(Exception):
+        whole = error if mode == "network" else list(error.args)
+        try:
+            buffers = pack(whole, mode, gradient=Gradient.REFUSE)
+        except GradientCut:
+            said["detached"] = True
+            buffers = pack(whole, mode, gradient=Gradient.DETACH)
     said["own"] = len(buffers)
     link, cause = _cause(error)
     if cause is not None and most > 0:
@@ -144,6 +198,24 @@ def pack_error(error: BaseException, trace: str, mode: str, most: int = _CAUSES)
         said["cause"]["trace"] = ""  # it is all in that of the first
         buffers = [*buffers, *more]
     return said, buffers
+
+
+def _notes(error: BaseException, deep: int = _CAUSES) -> list[Any]:
+    """The notes of an exception, and as pairs like this those of what it groups, which a `__reduce__` may leave out."""
+    notes = getattr(error, "__notes__", None)
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) and deep else ()
+    return [
+        [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else [],
+        [_notes(one, deep - 1) for one in members],
+    ]
+
+
+def _note(error: BaseException, notes: list[str], members: list[Any]) -> None:
+    if notes or hasattr(error, "__notes__"):
+        error.__notes__ = list(notes)
+    if members and isinstance(error, BaseExceptionGroup):
+        for one, of_one in zip(error.exceptions, members, strict=False):
+            _note(one, *of_one)
 
 
 def _cause(error: BaseException) -> tuple[str, BaseException | None]:
@@ -159,7 +231,7 @@ def unpack_error(said: dict[str, Any], buffers: list[memoryview], mode: str, hos
     if error is None:
         error = RemoteError(f"{said['type']}: {said['said']}", said["type"], said["said"], said["trace"])
     try:
-        error.__notes__ = list(said["notes"])
+        _note(error, said["notes"], said["members"])
         if said["trace"]:
             error.add_note(f"on host {host!r}: {said['trace'].rstrip()}")
         if "cause" in said:
@@ -173,7 +245,7 @@ def _rebuilt(said: dict[str, Any], buffers: list[memoryview], mode: str) -> Base
     if not buffers:
         return None
     try:
-        made = unpack(buffers, mode)
+        made = unpack(buffers, mode, reply=True)
         if mode == "project":
             cls = getattr(sys.modules.get(said["module"]), said["type"], None)
             if not (isinstance(cls, type) and issubclass(cls, BaseException)):
@@ -181,8 +253,9 @@ def _rebuilt(said: dict[str, Any], buffers: list[memoryview], mode: str) -> Base
             made = cls(*made)
     except (Exception, SystemExit):
         return None
-    same = isinstance(made, BaseException) and type(made).__name__ == said["type"] and _text(made) == said["said"]
-    return made if same else None
+    same = isinstance(made, BaseException) and type(made).__name__ == said["type"]
+    # The text of a tensor says that it requires a gradient, which this one no longer does.
+    return made if same and ("detached" in said or _text(made) == said["said"]) else None
 
 
 def _text(error: BaseException) -> str:
@@ -228,6 +301,24 @@ def _found(name: str) -> Any:
 # -- pickling
 
 
+class Apart:
+    """One of the buffers of `pack`, for who pickles it once more: its memory is not copied where that can be."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._buffer: Any = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def view(self) -> memoryview:
+        """Its bytes."""
+        return memoryview(self._buffer)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _apart, (pickle.PickleBuffer(self._buffer),)
+
+
+def _apart(buffer: Any) -> Apart:
+    return Apart([buffer])
+
+
 class _Absent(threading.local):
     def __init__(self) -> None:
         self.devices: dict[str, str] = {}
@@ -237,7 +328,7 @@ _absent = _Absent()
 """The devices that a value unpacked in this thread was on, and that are not here."""
 
 
-def _pickled(value: object, send: Sequence[str], *, registered: bool) -> list[Pieces]:
+def _pickled(value: object, send: Sequence[str], gradient: Gradient, *, registered: bool) -> list[Pieces]:
     file = io.BytesIO()
     views: list[memoryview] = []
 
@@ -249,7 +340,7 @@ def _pickled(value: object, send: Sequence[str], *, registered: bool) -> list[Pi
         return False
 
     pickler = _pickler()(file, protocol=5, buffer_callback=apart)
-    pickler.registered = registered
+    pickler.registered, pickler.gradient = registered, gradient
     with _by_value(send):
         pickler.dump(value)
     # Its bytes, which are not copied either: a file that is collected while a view of it exists says so on stderr.
@@ -266,6 +357,7 @@ def _pickler() -> Any:
 
         class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             registered = False
+            gradient = Gradient.KEEP
 
             def reducer_override(self, thing: Any) -> Any:
                 cls = type(thing)
@@ -274,6 +366,13 @@ def _pickler() -> Any:
                         return marshal.loads, (marshal.dumps(thing, _PLAIN_MARSHAL),)
                     except ValueError:  # some constant of a later Python
                         return super().reducer_override(thing)
+                if issubclass(cls, type):
+                    return _with_slots(thing, super().reducer_override(thing))
+                if hasattr(cls, "requires_grad") and tensors.requires_gradient(thing):
+                    if self.gradient is Gradient.REFUSE:
+                        raise GradientCut(f"it holds a tensor of shape {list(thing.shape)} that requires a gradient")
+                    if self.gradient is Gradient.DETACH:
+                        return _same, (tensors.without_gradient(thing),)
                 if cls.__module__ == "torch" and tensors.is_plain(cls) and (thing.is_leaf or not thing.requires_grad):
                     try:
                         plain, data = tensors.dump_tensor(thing)
@@ -294,6 +393,24 @@ def _tensor(plain: list[Any], grad: bool, data: Any) -> Any:
     return made.requires_grad_() if grad else made
 
 
+def _with_slots(cls: Any, reduced: Any) -> Any:
+    """A class by value as cloudpickle takes it apart, and its slots, which that leaves out: its instances have them."""
+    slots = vars(cls).get("__slots__")
+    if (
+        slots is None
+        or issubclass(cls, tuple)
+        or not isinstance(reduced, tuple)
+        or reduced[0].__name__ != "_make_skeleton_class"
+    ):
+        return reduced
+    make, (meta, name, bases, words, *rest), *more = reduced
+    return make, (meta, name, bases, {**words, "__slots__": slots}, *rest), *more
+
+
+def _same(thing: Any) -> Any:
+    return thing
+
+
 def _registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:
     from somatize import codecs
     from somatize.codecs import registry
@@ -301,6 +418,72 @@ def _registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:
     if kind not in registry.by_kind:
         codecs.codec(kind, cls, dump=dump, load=load)
     return registry.by_kind[kind].load(plain)
+
+
+class _Arriving(pickle.Unpickler):
+    """Unpickles what a worker is sent.
+
+    cloudpickle knows a class by an id. Where there is one with that id it assigns to it what came, but makes another
+    one first, which runs `__init_subclass__` and metaclasses again: here only what came is assigned.
+    """
+
+    guarded = frozenset({"_make_skeleton_class", "_make_skeleton_enum", "_make_typevar"})
+
+    def __init__(self, file: Any, buffers: list[memoryview]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._own: set[int] = set()
+        self._made: dict[str, Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != "cloudpickle.cloudpickle" or name not in self.guarded:
+            return super().find_class(module, name)
+        self._made[name] = super().find_class(module, name)
+        guard = self._class if name in _Arriving.guarded else getattr(self, name)
+        return functools.partial(guard, name)
+
+    def _class(self, name: str, *args: Any) -> Any:
+        from cloudpickle import cloudpickle
+
+        known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-1] if name == "_make_typevar" else args[-2])
+        return self._made[name](*args) if known is None else self._taken(known)
+
+    def _taken(self, known: Any) -> Any:
+        self._own.add(id(known))
+        return known
+
+
+class _Reply(_Arriving):
+    """Unpickles what a worker answers, without a change to what this process has.
+
+    To a class that is here nothing is assigned. A function of a module here whose code is the same is taken as it is.
+    """
+
+    guarded = _Arriving.guarded | {"_class_setstate", "_make_function", "_function_setstate"}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == "_registered":
+            return _loaded_as_registered
+        return super().find_class(module, name)
+
+    def _make_function(self, name: str, code: types.CodeType, scope: dict[str, Any], *rest: Any) -> Any:
+        found: Any = sys.modules.get(scope.get("__name__", ""))
+        whole = vars(found) if isinstance(found, types.ModuleType) else None
+        for part in code.co_qualname.split("."):
+            found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
+        if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is whole:
+            return self._taken(found)
+        return self._made[name](code, scope, *rest)
+
+    def _class_setstate(self, name: str, thing: Any, state: Any) -> Any:
+        return thing if id(thing) in self._own else self._made[name](thing, state)
+
+    _function_setstate = _class_setstate
+
+
+def _loaded_as_registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:  # noqa: ARG001
+    from somatize.codecs import registry
+
+    return registry.by_kind[kind].load(plain) if kind in registry.by_kind else load(plain)
 
 
 def _registry() -> Any:

@@ -1,8 +1,8 @@
 """The same on Ray: an actor per host, or several. The only place that knows Ray.
 
-Code and values go as Ray sends them, large ones through its object store, from where arrays come back as maps that
-nobody may write to. Facts come while a slice runs, through a streaming generator. An actor that dies is reported, and
-Ray starts it again.
+Code and values are packed as for any worker (`payload`). Ray sends the buffers, large ones through its object store,
+from where arrays come back as maps that nobody may write to. Facts come while a slice runs, through a streaming
+generator. An actor that dies is reported, and Ray starts it again.
 
 With ``address=None``, and no Ray running in this process, a local cluster is started. It opens ports for its own
 processes, as Ray always does, and has no dashboard; seen with Ray 2.60 all of them are bound to the loopback address,
@@ -15,22 +15,24 @@ import queue
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any
 
+from somatize import tensors
 from somatize.elsewhere import HELD, Landed, Said, Trip
 from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
 from somatize.program import INPUT
 
 from . import payload
-from .far import Ended, FarProgram, run, run_items
+from .far import Ended, FarProgram, Replies, run, run_items
 from .machine import Machine
 from .relay import Relay, listen
 from .serve import trace
 from .shipping import Shipping
 from .turn import Turn
+from .wire import Pieces
 
 try:
     with warnings.catch_warnings():
@@ -132,7 +134,7 @@ class Actor:
     def __init__(self) -> None:
         self._machine = Machine(ray.get_runtime_context().get_actor_id())
         self._things: dict[int, Any] = {}
-        self._programs: dict[int, tuple[FarProgram, list[int]]] = {}
+        self._programs: dict[int, tuple[FarProgram, Replies, list[int]]] = {}
         self._held: dict[int, dict[int, Any]] = {}
         self._out: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._relay = Relay(lambda said: self._out.put(["said", said]))
@@ -146,13 +148,15 @@ class Actor:
         """Let go of what is held of a forward."""
         self._held.pop(forward, None)
 
-    def go(self, asked: dict[str, Any], things: dict[int, Any], given: Any, *values: Any) -> Iterator[list[Any]]:
+    def go(self, asked: dict[str, Any], *buffers: Any) -> Iterator[list[Any]]:
         """Run a slice: gives what is said on the way in lists, and last what came of it."""
         for key in asked.get("drops", ()):
             self._things.pop(key, None)
         for number in asked.get("forgets", ()):
             self._programs.pop(number, None)
-        self._things.update(things)
+        if asked["code"]:
+            code = payload.unpack_code(_views(buffers[: asked["code_buffers"]]), "network")
+            self._things.update(zip(asked["code"], code, strict=True))
         if any(key not in self._things for key in asked["keys"]):
             yield ["lacks"]
             return
@@ -160,8 +164,8 @@ class Actor:
         sample = self._machine.taken() if asked["watched"] else None
         if sample is not None:
             self._relay.add(["fact", sample])
-        threading.Thread(target=self._run, args=(asked, given, values), daemon=True).start()
-        del given, values
+        threading.Thread(target=self._run, args=(asked, buffers[asked["code_buffers"] :]), daemon=True).start()
+        del buffers
         last = None
         while last != "landed":
             message = self._out.get()
@@ -169,31 +173,52 @@ class Actor:
             yield message
         self._machine.look()
 
-    def _run(self, asked: dict[str, Any], given: Any, values: tuple[Any, ...]) -> None:
+    def _run(self, asked: dict[str, Any], buffers: tuple[Any, ...]) -> None:
+        replies = None
         try:
-            ended = self._ended(asked, given, values)
+            far, replies = self._bound(asked)
+            sent = payload.unpack(_views(buffers), "network")
+            del buffers
+            with tensors.within_callers(asked["modes"]):
+                ended = self._ended(asked, far, sent)
         except BaseException as error:
             ended = Ended({}, error)
+        back, packed, ended = self._packed(asked, replies, ended)
         wrong = None
         if ended.error is not None:
-            said, buffers = payload.pack_error(ended.error, trace(ended.error), "network")
-            wrong = [said, [b"".join(buffer) for buffer in buffers]]
-        back = {number: ended.values[number] for number in asked["returns"] if number in ended.values}
+            said, buffers_ = payload.pack_error(ended.error, trace(ended.error), "network")
+            wrong = [said, [b"".join(buffer) for buffer in buffers_]]
         self._machine.served += 1
         with self._relay.lock:
             said_last = self._relay.taken()
             self._relay.active = False
-            rest = [ended.step, ended.told, ended.place, ended.done, ended.failed]
-            self._out.put(["landed", said_last, back, wrong, *rest])
+            rest = [ended.step, ended.told, ended.place, ended.failed]
+            self._out.put(["landed", said_last, back, [payload.Apart(piece) for piece in packed], wrong, *rest])
 
-    def _ended(self, asked: dict[str, Any], given: Any, values: tuple[Any, ...]) -> Ended:
-        far, keys = self._programs.get(asked["slice"], (None, None))
-        if far is None or keys != asked["keys"]:
+    def _packed(
+        self, asked: dict[str, Any], replies: Replies | None, ended: Ended
+    ) -> tuple[list[int], list[Pieces], Ended]:
+        """The steps whose values go back, these values, and how it ended, as one that cannot go is an error."""
+        if replies is None:
+            return [], [], ended
+        back, packed, error, step = replies.landed(ended, asked["returns"], asked["modes"], items=asked["items"])
+        return back, packed, ended if error is None else ended._replace(error=error, step=step, told=True)
+
+    def _bound(self, asked: dict[str, Any]) -> tuple[FarProgram, Replies]:
+        far, replies, keys = self._programs.get(asked["slice"], (None, None, None))
+        if far is None or replies is None or keys != asked["keys"]:
             far = FarProgram(asked["spec"], [self._things[key] for key in asked["keys"]])
-            self._programs[asked["slice"]] = far, asked["keys"]
+            replies = Replies(asked, "network")
+            self._programs[asked["slice"]] = far, replies, asked["keys"]
+        return far, replies
+
+    def _ended(self, asked: dict[str, Any], far: FarProgram, sent: list[Any]) -> Ended:
+        given, *values = sent
+        sent.clear()
         if asked["items"]:
             return run_items(far, given, self._relay, _nowhere, watched=asked["watched"])
-        held, rest, taken = self._held.get(asked["forward"], {}), list(values)[::-1], {INPUT: given}
+        held, rest, taken = self._held.get(asked["forward"], {}), values[::-1], {INPUT: given}
+        del given, values
         for number, is_held in asked["takes"]:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its actor was started anew meanwhile")
@@ -207,6 +232,10 @@ class Actor:
 
 def _nowhere(number: int, node: str) -> None:
     """Where a worker of our own would note at which step it is."""
+
+
+def _views(buffers: Sequence[payload.Apart]) -> list[memoryview]:
+    return [buffer.view() for buffer in buffers]
 
 
 def _coming(stream: Any) -> Iterator[list[Any]]:
@@ -259,10 +288,11 @@ class ActorConnection:
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         actor = self._placed()
         for _ in range(2):
-            asked, fresh = self._shipping.bare_load(trip)
-            values = [value for value in trip.values if value is not HELD]
+            load = self._shipping.load(trip, whole=True)
+            asked = {**load.fields, "modes": trip.modes}
+            self._shipping.sent(load)
             try:
-                stream = actor.go.remote(asked, fresh, trip.given, *values)
+                stream = actor.go.remote(asked, *[payload.Apart(piece) for piece in load.buffers])
                 landed = self._heard(stream, trip, hear)
             except failures.RayActorError as gone:
                 self._shipping, self._restarts = Shipping("network", ()), True
@@ -290,13 +320,27 @@ class ActorConnection:
             for said in message[1]:
                 hear(said)
             if message[0] == "landed":
-                _, _, back, error, step, told, place, done, failed = message
-                if error is None:
-                    return Landed(back, done=done)
-                raised = payload.unpack_error(error[0], [memoryview(b) for b in error[1]], "network", self.host)
-                return Landed(back, raised, step, told, place, done, failed)
+                return self._landed(trip, *message[2:])
         raise WorkerDied(f"the actor of host {self.host!r} gave no answer to node "
                          f"{trip.program.plan.steps[trip.slice.steps[0]].node!r}")  # fmt: skip
+
+    def _landed(
+        self,
+        trip: Trip,
+        back: list[int],
+        packed: list[Any],
+        error: list[Any] | None,
+        step: int,
+        told: bool,
+        place: str,
+        failed: int,
+    ) -> Landed:
+        values = payload.unpack(_views(packed), "network", reply=True) if packed else []
+        found, done = ({}, values) if trip.items else (dict(zip(back, values, strict=True)), None)
+        if error is None:
+            return Landed(found, done=done)
+        raised = payload.unpack_error(error[0], [memoryview(b) for b in error[1]], "network", self.host)
+        return Landed(found, raised, step, told, place, done, failed)
 
     def _placed(self) -> Any:
         if self._actor is not None and self._restarts:

@@ -11,11 +11,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from somatize import tensors
 from somatize.errors import NotSendable
 from somatize.program import INPUT
 
 from . import payload, standard
-from .far import Ended, FarProgram, run, run_items
+from .far import Ended, FarProgram, Replies, run, run_items
 from .life import Life
 from .machine import Machine
 from .relay import Relay, listen
@@ -52,6 +53,7 @@ class Declared(NamedTuple):
     far: FarProgram
     takes: list[tuple[int, bool]]
     returns: list[int]
+    replies: Replies
     holds: list[int]
     items: bool
 
@@ -66,6 +68,8 @@ class Server:
         """Where there is one: told when a slice begins and ends."""
         self._at = at
         self._mode = "network"
+        self._modes: list[Any] | None = None
+        """Those of torch, as the other end last said; None for those nobody changed."""
         self._things: dict[int, Any] = {}
         self._slices: dict[int, Declared] = {}
         self._held: dict[int, dict[int, Any]] = {}
@@ -119,6 +123,7 @@ class Server:
     def _slice(self, message: Message) -> tuple[Declared | None, Ended]:
         """Run what a message brings; whatever is raised is in the answer."""
         asked, one = message.fields, None
+        self._modes = asked.get("modes", self._modes)
         for name, level in asked.get("levels", {}).items():
             logging.getLogger(name).setLevel(level)
         sample = self._machine.taken() if asked["watched"] else None
@@ -145,16 +150,20 @@ class Server:
     def _run(self, asked: dict[str, Any], one: Declared, buffers: list[memoryview]) -> Ended:
         sent = payload.unpack(buffers[asked.get("code_buffers", 0) :], self._mode)
         del buffers[:]
+        with tensors.within_callers(self._modes):
+            return self._run_on(asked, one, sent)
+
+    def _run_on(self, asked: dict[str, Any], one: Declared, sent: list[Any]) -> Ended:
         if one.items:
             return run_items(one.far, sent[0], self._relay, self._at, watched=asked["watched"])
         held = self._held.get(asked["forward"], {})
         rest = sent[::-1]
+        sent.clear()
         values = {INPUT: rest.pop()}
         for number, is_held in one.takes:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
             values[number] = held[number] if is_held else rest.pop()
-        del sent
         ended = run(one.far, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
         for number in one.holds:
             if number in ended.values:
@@ -172,7 +181,9 @@ class Server:
         if "declares" in asked:
             said = asked["declares"]
             far = FarProgram(said["spec"], [self._things[key] for key in said["keys"]])
-            self._slices[asked["slice"]] = Declared(far, said["takes"], said["returns"], said["holds"], said["items"])
+            self._slices[asked["slice"]] = Declared(
+                far, said["takes"], said["returns"], Replies(said, self._mode), said["holds"], said["items"]
+            )
         return self._slices[asked["slice"]]
 
     def _loaded(self, buffers: list[memoryview]) -> list[Any]:
@@ -190,20 +201,12 @@ class Server:
 
     def _land(self, asked: dict[str, Any], one: Declared | None, ended: Ended) -> None:
         fields: dict[str, Any] = {"trip": asked["trip"]}
-        back = [number for number in one.returns if number in ended.values] if one is not None else []
-        values: Any = ended.done if one is not None and one.items else [ended.values[number] for number in back]
-        try:
-            packed = payload.pack(values, self._mode)
-        except BaseException as wrong:
-            packed = []
-            if ended.error is None:  # the node itself has run
-                error, at = self._unsendable(values, wrong)
-                if one is not None and one.items:
-                    packed = payload.pack(values[: max(at, 0)], self._mode)
-                    ended = ended._replace(error=error, step=one.far.homes[-1], told=True)
-                else:
-                    ended = ended._replace(error=error, step=back[at] if at >= 0 else -1, told=True)
-            back = []
+        back: list[int] = []
+        packed: list[Pieces] = []
+        if one is not None:
+            back, packed, error, step = one.replies.landed(ended, one.returns, self._modes, items=one.items)
+            if error is not None:  # the node itself has run
+                ended = ended._replace(error=error, step=step, told=True)
         buffers = self._said_of_error(fields, back, ended) if ended.error is not None else []
         with self._relay.lock:
             said = self._relay.taken()
@@ -219,17 +222,6 @@ class Server:
         fields |= {"error_buffers": len(buffers), "numbers": back, "failed": ended.failed}
         fields |= {"step": ended.step, "told": ended.told, "place": ended.place}
         return buffers
-
-    def _unsendable(self, values: list[Any], wrong: BaseException) -> tuple[BaseException, int]:
-        """Which of the values cannot travel, as an error and its place; -1 where it is none of them."""
-        if not isinstance(wrong, Exception):
-            return wrong, -1
-        for place, value in enumerate(values):
-            try:
-                payload.pack(value, self._mode)
-            except NotSendable as one:
-                return NotSendable(f"what the node returned cannot come back: {one}"), place
-        return wrong, 0 if values else -1
 
 
 def trace(error: BaseException) -> str:

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 from somatize import tensors
 from somatize.elsewhere import HELD, Trip
-from somatize.errors import NotSendable, Unnameable
+from somatize.errors import GradientCut, NotSendable, Unnameable
 from somatize.keys import Namer
 from somatize.pieces import Marks
+from somatize.plan import Plan
+from somatize.slices import Slice
 
 from . import payload
 from .alongside import Alongside
-from .far import Spec
+from .far import Spec, cure_of_cut
 from .wire import Pieces
 
 _PLAIN = Marks()
@@ -63,8 +65,11 @@ class Shipping:
         self._drops: list[int] = []
         self._forgets: list[int] = []
 
-    def load(self, trip: Trip) -> Load:
-        """What a worker needs for a trip and does not have. Raises `NotSendable`, naming the node."""
+    def load(self, trip: Trip, *, whole: bool = False) -> Load:
+        """What a worker needs for a trip and does not have. Raises `NotSendable`, naming the node.
+
+        With `whole` the slice is declared each time, for a worker that may have been replaced unseen.
+        """
         shape = trip.program.key, trip.slice
         fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
         keys, fresh = self._keys(trip)
@@ -76,26 +81,14 @@ class Shipping:
             known = Declared(known.number if known is not None else self._next(), keys, held)
             fields["declares"] = declaration(trip, keys, held)
         fields["slice"] = known.number
+        if whole:
+            fields |= {"code": [], "code_buffers": 0, **declaration(trip, keys, held)}
         if not fresh:
             return Load(fields, self._values(trip), {}, shape, known)
         code = self._code(trip, [thing for thing, _ in fresh.values()])
         fields["code"], fields["code_buffers"] = list(fresh), len(code)
         made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
         return Load(fields, [*code, *self._values(trip)], made, shape, known)
-
-    def bare_load(self, trip: Trip) -> tuple[dict[str, Any], dict[int, Any]]:
-        """The same for who sends things and values by itself: what is said, and the nodes by their new keys."""
-        shape = trip.program.key, trip.slice
-        fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
-        keys, fresh = self._keys(trip)
-        self._let_go(fields)
-        known = self._declared.get(shape)
-        number = known.number if known is not None else self._next()
-        held = [value is HELD for value in trip.values]
-        made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
-        fields |= {"slice": number, **declaration(trip, keys, held)}
-        self.sent(Load(fields, [], made, shape, Declared(number, keys, held)))
-        return fields, {key: thing for key, (thing, _) in fresh.items()}
 
     def sent(self, load: Load) -> None:
         """It was sent, so that the worker has it from now on."""
@@ -194,28 +187,74 @@ class Shipping:
         return wrong
 
     def _values(self, trip: Trip) -> list[Pieces]:
-        values = [trip.given, *(value for value in trip.values if value is not HELD)]
+        pieces = list(_taken(trip))
+        values, detached = [piece.value for piece in pieces], [piece.reader is None for piece in pieces]
         try:
-            return payload.pack(values, self.mode, self.send)
+            return payload.pack_values(values, detached, self.mode, self.send, grad=trip.grad)
         except NotSendable as wrong:
-            for what, value in _named(trip, values):
-                try:
-                    payload.pack(value, self.mode, self.send)
-                except NotSendable as one:
-                    sentence = f"{what} cannot go to host {trip.slice.host!r}: {one}"
-                    raise _at(NotSendable(sentence), trip.slice.steps[0]) from wrong
-            raise _at(wrong, trip.slice.steps[0]) from None
+            raise self._refused(trip, pieces, wrong) from wrong
+
+    def _refused(self, trip: Trip, pieces: list[_Taken], wrong: NotSendable) -> NotSendable:
+        """The error that names which of the values cannot go, and why."""
+        host, steps = trip.slice.host, trip.program.plan.steps
+        for one in _single(trip, pieces):
+            try:
+                payload.pack_one(one.value, one.reader is None, self.mode, self.send, grad=trip.grad)
+            except GradientCut as cut:
+                number = trip.slice.steps[0] if one.reader is None else one.reader
+                sentence = f"{one.what} would lose its gradient on the way to node {steps[number].node!r}"
+                return _at(GradientCut(f"{sentence} at host {host!r}, as {cut}; {cure_of_cut(host)}"), number)
+            except NotSendable as other:
+                return _at(NotSendable(f"{one.what} cannot go to host {host!r}: {other}"), trip.slice.steps[0])
+        return _at(wrong, trip.slice.steps[0])
 
 
-def _named(trip: Trip, values: list[Any]) -> Iterator[tuple[str, Any]]:
-    """What goes along, piece by piece, each as it is called in a sentence."""
-    steps = trip.program.plan.steps
+class _Taken(NamedTuple):
+    """A value that goes along, as it is called in a sentence; `reader` is a step that wants it with its gradient."""
+
+    what: str
+    value: Any
+    reader: int | None
+
+
+def _taken(trip: Trip) -> Iterator[_Taken]:
+    steps, inside = trip.program.plan.steps, trip.slice.steps
+    wanting = [number for number in inside if not steps[number].marks.detached]
+
+    def reader(source: int | None) -> int | None:
+        reads = (n for n in wanting if (source in steps[n].inputs if source is not None else not steps[n].inputs))
+        return next(reads, None)
+
     if trip.items:
-        yield from ((f"an item of node {steps[trip.slice.steps[0]].node!r}", item) for item in values[0])
+        yield _Taken("an item", trip.given, wanting[0] if wanting else None)
         return
-    whose = [number for number, value in zip(trip.slice.takes, trip.values, strict=False) if value is not HELD]
-    words = ["the graph's input", *(f"the value of node {steps[number].node!r}" for number in whose)]
-    yield from zip(words, values, strict=True)
+    yield _Taken("the graph's input", trip.given, reader(None))
+    for number, value in zip(trip.slice.takes, trip.values, strict=True):
+        if value is not HELD:
+            yield _Taken(f"the value of node {steps[number].node!r}", value, reader(number))
+
+
+def _single(trip: Trip, pieces: list[_Taken]) -> Iterator[_Taken]:
+    """The values one by one, items too."""
+    if not trip.items:
+        yield from pieces
+        return
+    node = trip.program.plan.steps[trip.slice.steps[0]].node
+    for item in pieces[0].value:
+        yield pieces[0]._replace(what=f"an item of node {node!r}", value=item)
+
+
+def detached_replies(plan: Plan, one: Slice) -> list[bool]:
+    """Of each step whose value comes back, whether it may lose its gradient: it was said, or no node learns by it.
+
+    That of a frozen node leads to weights that do not learn, unless an unfrozen node at the same host feeds it.
+    """
+    settled: dict[int, bool] = {}
+    for step in plan.steps:
+        if step.marks.host == one.host:
+            frozen = step.marks.frozen is not None
+            settled[step.number] = frozen and all(settled.get(source, True) for source in step.inputs)
+    return [settled[number] or bool(plan.steps[number].marks.detached) for number in one.returns]
 
 
 def _at(error: NotSendable, number: int) -> NotSendable:
@@ -255,10 +294,12 @@ def declaration(trip: Trip, keys: list[int], held: list[bool]) -> dict[str, Any]
     """A slice as a worker is told of it, once: what it is, with which nodes, and what comes and goes."""
     one = trip.slice
     return {
+        "host": one.host,
         "spec": spec_of(trip),
         "keys": keys,
         "takes": [] if trip.items else [list(each) for each in zip(one.takes, held, strict=True)],
         "returns": list(one.returns),
+        "detached": detached_replies(trip.program.plan, one),
         "holds": list(one.holds),
         "items": trip.items,
     }
