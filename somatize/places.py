@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from threading import get_ident
 from typing import Any
 
 from .facts import Fact, Watcher
@@ -224,7 +228,7 @@ class Forward(Place):
         for door in self.opened or (self.doors + self.raised if self.raised else self.doors):
             try:
                 if door.remembered:
-                    remember(door, self.parent)
+                    remember(door.watcher, door.sink, self.parent, closed=True)
                 if door.closed is not None:
                     door.closed()
             except Exception as error:
@@ -281,16 +285,62 @@ class Door:
         """Whether a context is to know it, for facts said later."""
 
 
+class Closings:
+    """The forwards of one watcher that closed lately, in whatever context; shared by all its `Last`."""
+
+    __slots__ = ("__weakref__", "order", "recent", "watcher")
+
+    def __init__(self, watcher: Callable[[], Any]) -> None:
+        self.watcher = watcher
+        """Gives the watcher, or None when it is gone."""
+        self.order = itertools.count().__next__
+        self.recent: deque[tuple[Last, Last | None]] = deque(maxlen=_RECENT)
+        """What each context came to know as a forward closed in it, and what that context knew before."""
+
+
+class Scope:
+    """One context, told apart from its copies, in which forwards of a watcher closed."""
+
+    __slots__ = ("_token", "base", "depth", "spoke", "task", "thread")
+
+    def __init__(self, base: Last | None) -> None:
+        self._token = _PROBE.set(None)
+        self.thread = get_ident()
+        task = task_here()
+        self.task = None if task is None else weakref.ref(task)
+        self.spoke = False
+        """Whether facts were said in it, so that nobody else speaks for it."""
+        self.depth: int = 0 if base is None else base.scope.depth + 1
+        self.base = base if self.depth < _DEPTH else None
+        """What was known in the context that this one was copied from."""
+
+    def is_here(self) -> bool:
+        """Whether this is the context: a token can be taken back only in the very context it was made in."""
+        try:
+            _PROBE.reset(self._token)
+        except (ValueError, RuntimeError):
+            return False
+        self._token = _PROBE.set(None)
+        return True
+
+
 class Last:
     """The sink of a watcher that opened or closed last in a context, and where that was."""
 
-    __slots__ = ("sink", "step", "watcher", "within")
+    __slots__ = ("closings", "order", "origin", "replaced", "scope", "sink", "step", "within")
 
-    def __init__(self, watcher: Callable[[], Any], sink: Any, within: Place | None) -> None:
-        self.watcher = watcher
+    def __init__(self, closings: Closings, sink: Any, within: Place | None, before: Last | None) -> None:
+        self.closings = closings
         self.sink = sink
+        """None where a fact was said that could belong to several forwards."""
         self.within = within
         self.step = -1 if within is None else within.step
+        self.order = closings.order()
+        self.scope: Scope = before.scope if before is not None and before.scope.is_here() else Scope(before)
+        self.origin: Last | None = None
+        """What this context knew before, as long as the forward is open."""
+        self.replaced = False
+        """Whether another context took the forward for its own, by saying a fact of it."""
 
 
 HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
@@ -298,38 +348,90 @@ HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
 
 LAST: ContextVar[dict[int, Last]] = ContextVar("somatize.last", default={})  # noqa: B039  never changed in place
 """Of each watcher, by its id, the sink that opened or closed last in this context."""
+_PROBE: ContextVar[None] = ContextVar("somatize.probe")
 _SHARING = threading.Lock()
 _REMEMBERED = 64
+_RECENT = 64
+"""How many closings of a watcher are known in contexts other than those they happened in."""
+_DEPTH = 32
+"""Through how many copies a context is followed."""
+_CLOSINGS: dict[int, Closings] = {}
+"""Of each watcher, by its id; one that is gone leaves by its weak reference."""
 
 
-def remember(door: Door, within: Place | None) -> None:
+def known_here(watcher: object) -> Last | None:
+    """What this context knows of a watcher's forwards."""
+    last = LAST.get().get(id(watcher))
+    return last if last is not None and last.closings.watcher() is watcher else None
+
+
+def closings_of(watcher: Any) -> Closings | None:
+    """The closings of a watcher, if any of its forwards closed or opened within a node."""
+    found = _CLOSINGS.get(id(watcher))
+    return found if found is not None and found.watcher() is watcher else None
+
+
+def remember(watcher: Any, sink: Any, within: Place | None, *, closed: bool) -> None:
     """Let this context know that a sink opened or closed, within that place."""
-    # Copied and not changed in place: contexts that were copied from this one must not see it.
-    last, watcher, sink = LAST.get(), door.watcher, door.sink
-    key = id(watcher)
-    before = last.get(key)
-    if before is not None and before.watcher() is watcher:
-        if before.sink is sink and before.within is within:
-            return  # it opened here, and nothing of this watcher did since
-        entry = Last(before.watcher, sink, within)
-        if len(last) == 1:
-            LAST.set({key: entry})
-            return
+    before = known_here(watcher)
+    if before is not None and before.sink is sink and before.within is within:
+        if closed:  # it opened here, and nothing of this watcher did since
+            before.order = before.closings.order()
+            before.closings.recent.append((before, before.origin))
+            before.origin = None
+        return
+    closings = before.closings if before is not None else _begun(watcher)
+    entry = Last(closings, sink, within, before)
+    if closed:
+        closings.recent.append((entry, before))
     else:
-        entry = Last(_reference(watcher), sink, within)
+        entry.origin = before
+    put(entry, watcher)
+
+
+def put(entry: Last, watcher: object) -> None:
+    """Let this context know `entry` of a watcher."""
+    # Copied and not changed in place: contexts that were copied from this one must not see it.
+    last, key = LAST.get(), id(watcher)
+    if len(last) == 1 and key in last:
+        LAST.set({key: entry})
+        return
     last = {other: one for other, one in last.items() if other != key}
     if len(last) >= _REMEMBERED:
-        last = {other: one for other, one in last.items() if one.watcher() is not None}
+        last = {other: one for other, one in last.items() if one.closings.watcher() is not None}
         if len(last) >= _REMEMBERED:
             del last[next(iter(last))]
     LAST.set({**last, key: entry})
 
 
-def _reference(watcher: Any) -> Callable[[], Any]:
+def _begun(watcher: Any) -> Closings:
+    found = closings_of(watcher)
+    if found is not None:
+        return found
+    key = id(watcher)
+
+    def gone(reference: weakref.ref[Any]) -> None:
+        known = _CLOSINGS.get(key)
+        if known is not None and known.watcher is reference:
+            del _CLOSINGS[key]
+
     try:
-        return weakref.ref(watcher)
+        reference: Callable[[], Any] = weakref.ref(watcher, gone)
     except TypeError:
-        return lambda: watcher
+        return Closings(lambda: watcher)
+    # Of two threads that come here at once, both get what the first of them put there.
+    made = _CLOSINGS.setdefault(key, Closings(reference))
+    if made.watcher() is not watcher:  # of one that had this id before
+        made = _CLOSINGS[key] = Closings(reference)
+    return made
+
+
+def task_here() -> Any:
+    """The asyncio task that runs here, if one does."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return None
+    return asyncio.current_task()
 
 
 def told_nothing(fact: Fact) -> None:

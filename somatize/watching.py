@@ -18,10 +18,11 @@ import inspect
 from types import BuiltinMethodType
 from typing import Any, Protocol, TypeAlias
 
+from .attribution import Several, addressed, sink_here
 from .errors import SomatizeError, WatchingError
 from .facts import Fact, Watcher
 from .notices import warn, warn_late, warn_of
-from .places import HERE, LAST, Branch, Door, Forward, Place, remember, told_nothing
+from .places import HERE, Branch, Door, Forward, Place, remember, task_here, told_nothing
 
 __all__ = [
     "HERE",
@@ -29,14 +30,19 @@ __all__ = [
     "Forward",
     "Opener",
     "Place",
+    "Several",
     "Sink",
     "Watching",
+    "addressed",
     "forward_here",
     "place_of",
     "progress_from_node",
+    "remember",
     "runs_later",
     "say_from_node",
     "sink_here",
+    "task_here",
+    "told_nothing",
     "warn_of",
     "watch",
     "watchers_in",
@@ -110,7 +116,7 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
     if forward.parent is not None:  # elsewhere a forward is known by the place it is, until it closes
         for door in doors:
             if door.remembered:
-                remember(door, forward.parent)
+                remember(door.watcher, door.sink, forward.parent, closed=False)
     _tell(forward, _awake(forward, doors) if plain else doors, plain=plain)
 
 
@@ -123,7 +129,7 @@ def _watch_one(forward: Forward, watcher: Any, graph: Any, plain: bool) -> None:
     if not door.remembered:
         doors = _awake(forward, doors) if plain else doors
     elif forward.parent is not None:
-        remember(door, forward.parent)
+        remember(door.watcher, door.sink, forward.parent, closed=False)
     _tell(forward, doors, plain=plain)
 
 
@@ -165,26 +171,6 @@ def _awake(forward: Forward, doors: tuple[Door, ...]) -> tuple[Door, ...]:
 def watchers_in(watching: Watching) -> list[Any]:
     """The watchers given in `watching`, one by one. Raises `WatchingError`."""
     return _flat(watching) if watching is not None else []
-
-
-def sink_here(watcher: object) -> Any:
-    """The sink of `watcher` that a fact said to it, here and now, belongs to; None if this context knows none.
-
-    Inside a node it is the one that last opened or closed within that node, else that of the node's own
-    forward, else the same question of the forward around it; elsewhere the one that closed last in this context.
-    """
-    last = LAST.get().get(id(watcher))
-    if last is not None and last.watcher() is not watcher:
-        last = None
-    place = HERE.get()
-    while place is not None:
-        if last is not None and last.within is place and last.step == place.step:
-            return last.sink
-        own = place.forward.sink_of(watcher)
-        if own is not None:
-            return own
-        place = place.parent
-    return last.sink if last is not None else None
 
 
 def forward_here() -> object | None:

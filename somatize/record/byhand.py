@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable
+from threading import get_ident
 from typing import Any, Generic, Protocol, TypeVar
 
 from somatize import watching
-from somatize.facts import Fact
+from somatize.errors import FactError
+from somatize.facts import Fact, check
 from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
-_MOST = 64
 _LONGEST = 2**63 - 1
 
 
@@ -32,17 +31,19 @@ class HandSink(Protocol):
 
 S = TypeVar("S", bound=HandSink)
 
-_CLOSED_LAST: ContextVar[dict[int, tuple[Any, Any]]] = ContextVar("somatize.by_hand")
-"""Of each `ByHand`, the forward that closed last in this context."""
-
 
 class ByHand(Generic[S]):
-    """Keeps forwards told by hand apart: one per thread, and per forward whose watcher passes its facts on."""
+    """The forwards told by hand that go on: one per thread or task, and per forward whose watcher passes its facts on.
+
+    One is begun by the first fact of the engine's kinds. It ends with `finished` or `broke`; else it is lost as soon
+    as a real forward begins where it is told, or the forward whose facts were passed on is over.
+    """
 
     def __init__(self, open_sink: Callable[[], S]) -> None:
         # By reference: the one it belongs to must not be held by its own method.
         self._open = weakref.WeakMethod(open_sink)
-        self._going_on: dict[tuple[int, int], S] = {}
+        self._going_on: dict[Hashable, S] = {}
+        self._passed_on: set[Hashable] = set()
         self.used = False
         """Whether anything was ever told by hand."""
 
@@ -50,43 +51,68 @@ class ByHand(Generic[S]):
         """The forward that is told by hand here and has not ended."""
         return self._going_on.get(_here()[0]) if self._going_on else None
 
-    def closed_last(self) -> S | None:
-        """The one that closed last in this context."""
-        found, sink = _CLOSED_LAST.get({}).get(id(self), (None, None))
-        return sink if found is not None and found() is self else None
-
     def tell(self, fact: Fact) -> None:
-        """Tell a fact to the forward that goes on here, or to a new one."""
+        """Tell a fact to the forward that goes on here, or to a new one. Raises `FactError` unless it is whole."""
+        try:
+            check(fact)
+        except FactError as error:
+            raise FactError(f"{error}. The engine's kinds are not for other facts: give yours another kind") from None
+        open_sink = self._open()
+        if open_sink is None:
+            return
         key, token = _here()
+        self._end_the_dead()
         sink = self._going_on.get(key)
         if sink is None:
-            open_sink = self._open()
-            if open_sink is None:
-                return
             self.used = True
-            self._forget_the_dead()
             sink = self._going_on[key] = open_sink()
             sink.token = weakref.ref(token) if token is not None else None
+            place = watching.HERE.get()
+            if place is not None and place.step < 0:  # a watcher says what it is told of the forward around it
+                self._passed_on.add(key)
+            else:
+                self._passed_on.discard(key)
         sink.tell(fact)
         if fact["fact"] in ("finished", "broke"):
-            del self._going_on[key]
+            self._going_on.pop(key, None)
+            watcher = open_sink.__self__  # type: ignore[attr-defined]
+            watching.remember(watcher, sink, watching.HERE.get(), closed=True)
             sink.closed()
-            known = {at: one for at, one in _CLOSED_LAST.get({}).items() if one[0]() is not None}
-            _CLOSED_LAST.set({**known, id(self): (weakref.ref(self), sink)})
 
-    def _forget_the_dead(self) -> None:
-        """Let go of forwards whose end was never told by hand, as by a filter that leaves it out."""
-        if len(self._going_on) >= _MOST:
-            for key, sink in list(self._going_on.items()):
-                if sink.token is not None and sink.token() is None:
-                    del self._going_on[key]
-                    sink.closed()
+    def real_one_begins(self) -> None:
+        """A forward of the engine begins here: what was told by hand until now is over."""
+        self._end_the_dead()
+        place = watching.HERE.get()
+        key = _here()[0]
+        if place is None or key not in self._passed_on:
+            sink = self._going_on.pop(key, None)
+            if sink is not None:
+                sink.closed()
+
+    def _end_the_dead(self) -> None:
+        """End forwards whose end was never told by hand, as by a filter that leaves it out."""
+        for key, sink in list(self._going_on.items()):
+            if sink.token is not None and _is_over(sink.token()) and self._going_on.pop(key, None) is not None:
+                sink.closed()
 
 
-def _here() -> tuple[tuple[int, int], Any]:
-    """What tells the forward that says facts by hand here from any other, and that forward."""
+def _here() -> tuple[Hashable, Any]:
+    """What tells the forward, task or thread that says facts by hand here from any other; and that forward or task.
+
+    The watchers of one forward are told by one thread at a time, but not always by the same.
+    """
     token = watching.forward_here()
-    return (id(token) if token is not None else 0, threading.get_ident()), token
+    if token is not None:
+        return id(token), token
+    task = watching.task_here()
+    return (get_ident(), id(task)), task
+
+
+def _is_over(token: Any) -> bool:
+    """Whether a forward or a task is, or is gone."""
+    if token is None or not isinstance(token, watching.Forward):
+        return token is None or bool(token.done())
+    return token.over and token.tell is watching.told_nothing  # it was closed; its end may be being told before
 
 
 def ending(last: Fact) -> tuple[int, int, str | None]:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize import plotting, watching
+from somatize import plotting
+from somatize.attribution import addressed
 from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
 
@@ -34,7 +35,7 @@ NUMBERED_AFTER = 0.25
 class LiveSink:
     """Where the facts of one forward go. It lives on after that, for facts that are said later."""
 
-    __slots__ = ("_live", "last", "nodes", "opened", "order", "over", "row", "said", "token", "wanted")
+    __slots__ = ("_live", "last", "nodes", "opened", "over", "row", "said", "token", "wanted")
 
     def __init__(self, live: weakref.ref[Live], wanted: Mapping[str, list[tuple[str, str]]]) -> None:
         self._live = live  # contexts remember sinks, and must not keep a Live alive
@@ -46,7 +47,6 @@ class LiveSink:
         self.row = -1
         self.opened = time.monotonic()
         self.over = False
-        self.order = 0
         self.token: Any = None
 
     def tell(self, fact: Fact) -> None:
@@ -76,7 +76,7 @@ class LiveSink:
 class Live:
     """Watches forwards and shows how they went so far: ``graph.forward(x, watching=live)``, alone or in a list.
 
-    Called with a fact, it adds it to the forward that it belongs to, by the rule of a `Recorder`; facts of the
+    Called with a fact, it adds it to the forward that it belongs to, by the rule of a `Recorder`; whole facts of the
     engine's kinds said by hand make rows just the same, so a stored run can be played back into it.
 
     In a notebook with ipywidgets and anywidget, a bare ``live`` in a cell, or `widget`, is a figure that moves while
@@ -103,8 +103,6 @@ class Live:
         self.take(Tally(several("of", of), paths_of(summarising)))
         self._lock = threading.Lock()
         self._going_on: dict[int, LiveSink] = {}
-        self._closings = 0
-        self._last_closed: LiveSink | None = None
         self._by_hand: ByHand[LiveSink] = ByHand(self._open)
         self._view: View | None = None
         self._closed = False
@@ -122,6 +120,8 @@ class Live:
 
     def opens(self, graph: object) -> LiveSink:  # noqa: ARG002  a part of the protocol
         """The sink of a forward that starts now."""
+        if self._by_hand.used:
+            self._by_hand.real_one_begins()
         return self._open()
 
     def _open(self) -> LiveSink:
@@ -133,7 +133,7 @@ class Live:
         return sink
 
     def __call__(self, fact: Mapping[str, Any]) -> None:
-        """Say a fact. Raises `FactError` for what has no kind."""
+        """Say a fact. Raises `FactError` for what has no kind, or is of the engine's kinds and not whole."""
         # Quick where it is called between two steps of a training loop: only what is drawn or summarised is looked at.
         kind = fact.get("fact") if type(fact) is dict else None
         fields = self._from_above.get(kind) if type(kind) is str else None
@@ -193,11 +193,8 @@ class Live:
             going_on = self._by_hand.going_on()
             if going_on is not None:
                 return going_on
-        sink: LiveSink | None = watching.sink_here(self)
-        by_hand = self._by_hand.closed_last() if self._by_hand.used else None
-        if by_hand is not None and (sink is None or (sink.over and sink.order < by_hand.order)):
-            sink = by_hand
-        return sink if sink is not None else self._last_closed
+        sink = addressed(self, going_on=bool(self._going_on))
+        return sink if type(sink) is LiveSink else None
 
     def late(self, sink: LiveSink) -> None:
         """Something was said of a forward that has ended."""
@@ -245,8 +242,6 @@ class Live:
     def _close(self, sink: LiveSink) -> None:
         if sink.said:
             self._put(sink)
-        sink.order = self._closings = self._closings + 1
-        self._last_closed = sink
 
     def _put(self, sink: LiveSink) -> None:
         tally, row, told = self._tally, sink.row, sink.said

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError
+from somatize.attribution import Several, addressed, closed_last_here
+from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, UnknownForward
 from somatize.facts import KINDS, Fact, said
 from somatize.storage import opened as opened_stores
+from somatize.storage.lines import RunLines
+from somatize.storage.notices import warn
 from somatize.storage.opening import open_writer
 from somatize.storage.packing import field_path
 from somatize.storage.pending import Pending
-from somatize.storage.schema import OK
+from somatize.storage.schema import OK, OWN
 from somatize.storage.values import check_name
+from somatize.storage.view import look
 from somatize.storage.writer import Writer
 from somatize.store import Store
-from somatize.watching import sink_here
 
 from .byhand import ByHand, duration, ending
 from .naming import unnamed
@@ -63,10 +66,8 @@ class ForwardSink(Pending):
                 "the child's end of it is not recorded"
             )
         self.place = None
-        if facts and writer.swift:
-            writer.last_closed = self
-            if writer.finishes(self):
-                return
+        if facts and writer.swift and writer.finishes(self):
+            return
         if not facts and not self.parted:
             writer.forgets(self)
             return
@@ -75,7 +76,6 @@ class ForwardSink(Pending):
             state, took_us = OK, duration(last)
         else:
             state, took_us, _ = ending(self.ended_by())
-        writer.last_closed = self
         writer.alone(partial(writer.ends, self, state, took_us))
 
 
@@ -84,8 +84,10 @@ class Recorder:
 
     Called with a fact, it adds it to the forward that it belongs to: inside a node, the forward of this recorder
     that last opened or closed within that node, else the node's own; elsewhere the one that closed last in this
-    context, else the one that closed last; before any forward, the run itself. A fact of one of the engine's eight
-    kinds said by hand makes records just the same, one for each `finished` or `broke`.
+    context or in one copied from it (``asyncio.to_thread``, an executor's job), or the only one there is. Before any
+    forward it belongs to the run itself, and so does one that could be meant for several forwards, with one
+    warning; `to` says which is meant. Whole facts of the engine's eight kinds said by hand make records just the
+    same, one for each `finished` or `broke`; one that ends with neither is lost when the next forward begins.
 
     When a forward has returned, and when a call has returned, what was said survives the death of the process; at
     most a second later it survives a power cut. What a disk does not take is kept in memory, 16 MB of it, warned
@@ -120,6 +122,7 @@ class Recorder:
         self._about = plain(about or {})
         self._diff = diff
         self._closed = False
+        self._warned = False
         self._open()
 
     def _open(self) -> None:
@@ -157,6 +160,8 @@ class Recorder:
             writer = self._writing()
         if graph is not None:
             self._graphs.tell(graph)
+        if self._by_hand.used:
+            self._by_hand.real_one_begins()
         sink = ForwardSink()
         writer.begins(sink)
         return sink
@@ -164,26 +169,30 @@ class Recorder:
     def __call__(self, fact: Mapping[str, Any]) -> None:
         """Say a fact; it is on its way to the disk, beyond the reach of a kill, when this returns.
 
-        Raises `FactError` for what has no kind, and `RecorderClosed`.
+        Raises `FactError` for what has no kind, or is of one of the engine's eight kinds and not whole, and
+        `RecorderClosed`.
         """
         writer = self._writer
         if writer.shut:
             writer = self._writing()
         if writer.swift and not self._by_hand.used:
-            sink = sink_here(self)
-            if sink is None or sink.writer is not writer:
-                sink = writer.last_closed
-            if sink is not None and sink.over and writer.adds(sink, fact):
+            sink = closed_last_here(self)
+            if sink is not None and sink.writer is writer and sink.over and writer.adds(sink, fact):
                 return
         made = said(fact)
         if made["fact"] in KINDS:
             self._by_hand.tell(made)
             return
-        sink = sink_here(self)
-        if self._by_hand.used:
-            sink = self._or_by_hand(sink)
-        if sink is None or sink.writer is not writer:
-            sink = writer.last_closed
+        sink = self._by_hand.going_on() if self._by_hand.used else None
+        if sink is None:
+            sink = addressed(self, going_on=bool(writer.pending))
+        if type(sink) is Several:
+            self._warn_of(made["fact"], sink)
+        self._say_to(sink if type(sink) is ForwardSink and sink.writer is writer else None, made, fact)
+
+    def _say_to(self, sink: ForwardSink | None, made: Fact, fact: Mapping[str, Any]) -> None:
+        """Say a fact to a forward, or to the run; `made` is what was made of it."""
+        writer = self._writer
         if sink is None:
             work = partial(writer.says_of_run, made)
         elif sink.over:
@@ -191,6 +200,55 @@ class Recorder:
         else:
             work = partial(sink.say, made)
         writer.alone(work)
+
+    def _warn_of(self, kind: str, several: Several) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        numbers = sorted(sink.number for sink in several.sinks if getattr(sink, "number", None) is not None)
+        which = " or ".join(f"{number:,}" for number in numbers[:3]) if len(numbers) > 1 else "one of several"
+        warn(
+            f"a {kind!r} fact said to run {self._run!r} could be meant for forward {which}, as forwards ran at the "
+            "same time or in threads and tasks that cannot be told apart. It and others like it are kept with the run; "
+            "recorder.to(number)(fact) says which forward is meant"
+        )
+
+    def to(self, number: int) -> Callable[[Mapping[str, Any]], None]:
+        """What says facts to one forward of this recorder, by its number in the run, wherever it is called.
+
+        Raises `UnknownForward` for one that this recorder did not write down, and `RecorderClosed`; what it gives
+        raises as a call of the recorder does, and `FactError` for the engine's eight kinds.
+        """
+        sink = self._numbered(number)
+
+        def say(fact: Mapping[str, Any]) -> None:
+            made = said(fact)
+            if made["fact"] in KINDS:
+                raise FactError(
+                    f"a {made['fact']!r} fact is the engine's to tell of forward {number}; use another kind"
+                )
+            writer = self._writing()
+            self._say_to(sink if sink.writer is writer else self._numbered(number), made, fact)
+
+        return say
+
+    def _numbered(self, number: int) -> ForwardSink:
+        """The sink of a forward that this recorder wrote down."""
+        writer = self._writing()
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise TypeError(f"the number of a forward is a whole number, not {number!r}")
+        for sink in list(writer.pending):
+            if sink.number == number and isinstance(sink, ForwardSink):
+                return sink
+        found = None
+        if 0 <= number < OWN:
+            found = look(writer.opened, lambda view: RunLines(view, writer.run).writer_of(number))
+        if found != writer.id:
+            why = "has no such forward" if found is None else "has that one of another writer"
+            raise UnknownForward(f"this recorder did not write forward {number} down: run {self._run!r} {why}")
+        sink = ForwardSink()
+        sink.writer, sink.number, sink.over = writer, number, True
+        return sink
 
     def note(self, fact: Mapping[str, Any]) -> None:
         """Say a fact of the run as a whole, whatever forward goes on or went before; `about` gives it back.
@@ -212,16 +270,6 @@ class Recorder:
                     self._retire.detach()
                     self._open()
         return self._writer
-
-    def _or_by_hand(self, sink: ForwardSink | None) -> ForwardSink | None:
-        """The forward told by hand that a fact belongs to, if it goes on here or closed after `sink` did."""
-        going_on = self._by_hand.going_on()
-        if going_on is not None:
-            return going_on
-        last = self._by_hand.closed_last()
-        if last is None or (sink is not None and (not sink.over or (sink.number or 0) > (last.number or 0))):
-            return sink
-        return last
 
     def close(self) -> None:
         """Return when all that was said is committed. A second call does nothing.

@@ -203,6 +203,14 @@ class RunLines:
             return Counted.of(*([getattr(line, name) for line in lines] for name in ("state", "when", "took_us")))
         return Counted.together(some for some in glimpsed if some is not None)
 
+    def writer_of(self, forward: int) -> int | None:
+        """The number of the writer of a forward; None if there is no such forward."""
+        self.only(forward, forward)
+        if forward in self.lines:
+            return self.lines[forward].writer
+        key = find_chunk(self.view.reading, self.run, forward, self.info.span)
+        return None if key is None else schema.block_of(key)[1]
+
     # -- facts
 
     def bodies(self, forward: int) -> list[bytes] | None:

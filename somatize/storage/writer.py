@@ -38,7 +38,6 @@ class Writer(Appender):
         self.shut = False
         """Whether it is closed, or belongs to the process that this one was forked from."""
         self.committer = opened.committer
-        self.last_closed: Any = None
         self.retired = False
         self.closing = False
         """Whether nothing more can be said, so that the next commit is its last."""

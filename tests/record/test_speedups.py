@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 import os
 import resource
@@ -25,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from somatize import Recorder, Store
+from somatize import Recorder, Store, watching
 from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
 from somatize.storage import blocks, columns, committer, gather, journal, speedups
@@ -252,7 +253,6 @@ def test_texts_and_maps_of_each_size_are_packed_as_by_python(store: Store) -> No
             body, counted, said = writer.packer.pack(told)
             summary = writer.packer.summary(said)
             assert entries(recorder)[-1][1:] == (1, len(summary), counted, sink.number, 5, summary + body)
-            writer.last_closed = sink
         for value in (
             0.0,
             -0.0,
@@ -280,17 +280,19 @@ def test_the_ordinary_is_done_in_c_and_the_rest_is_not(store: Store) -> None:
     recorder = Recorder(store, run="r", summarising=FIELDS)
     writer = recorder._writer
 
+    closed: list[Any] = []
+
     def done(fact: Any, forward: bool = True) -> bool:
         if not forward:
             with writer.lock:
-                return writer.adds(writer.last_closed, fact)
+                return writer.adds(closed[-1], fact)
         sink = recorder.opens(None)
         sink.facts.extend(fact)
         try:
             with writer.lock:  # the committing thread's turn would be a reason to decline
                 return writer.finishes(sink)
         finally:
-            writer.last_closed = sink
+            closed.append(sink)
             writer.forgets(sink)
 
     last = {"fact": "finished", "took_us": "5"}
@@ -488,6 +490,7 @@ def told_to(recorder: Recorder, *said_: Mapping[str, Any]) -> None:
     sink = recorder.opens(None)
     for fact in said_:
         sink.tell(dict(fact))
+    watching.remember(recorder, sink, None, closed=True)
     sink.closed()
 
 
@@ -505,8 +508,8 @@ def test_a_fact_said_as_its_forward_ends_in_another_thread_is_kept(
     told_to(recorder, LAST)
     sink = recorder.opens(None)
     sink.tell(dict(LAST))
-    recorder._writer.last_closed = sink
-    thread = threading.Thread(target=say)
+    watching.remember(recorder, sink, None, closed=True)
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(say,))
     with lock:
         thread.start()
         went.wait()
