@@ -44,7 +44,13 @@ class Quiet:
         """The batches themselves."""
         return iter(loader)
 
-    def step(self, batch: Any = None, *, samples: int | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+    def step(
+        self,
+        batch: Any = None,  # noqa: ARG002
+        *,
+        samples: int | None = None,  # noqa: ARG002
+        work: float | None = None,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
         """A step that is not counted."""
         return nullcontext()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import sys
 import threading
@@ -318,6 +319,80 @@ def is_plain(cls: type) -> bool:
     """Whether `cls` is torch's own Tensor, and no Parameter or other subclass of it."""
     torch = loaded()
     return torch is not None and cls is torch.Tensor
+
+
+def is_recording() -> bool:
+    """Whether torch records gradients in this thread."""
+    torch = loaded()
+    return torch is not None and bool(torch.is_grad_enabled())
+
+
+_seen_in_backward = False
+"""Whether a backward pass was seen in this process, so that torch has the threads it starts with the first."""
+_own_passes = itertools.count()
+_passes_known: int | None = None
+
+
+def is_in_backward() -> bool:
+    """Whether this thread is within a backward pass."""
+    global _seen_in_backward
+    number = getattr(loaded()._C, "_current_graph_task_id", None)
+    within = number is not None and number() != -1
+    _seen_in_backward = _seen_in_backward or within
+    return within
+
+
+def backward_passes() -> int | None:
+    """How many backward passes have begun in this process, less some number that is always the same.
+
+    None where that cannot be told: in torches that do not number them; and where this would be the first, on whose
+    account torch starts a thread for each device, after which no forked child can run any. Costs about 10 us.
+    """
+    global _passes_known
+    torch = loaded()
+    if torch is None or not (_seen_in_backward or _has_no_device(torch)):
+        return None
+    try:
+        _passes_known = _begin_a_pass(torch) - next(_own_passes)
+    except Exception:  # such as in a forked child, where torch refuses it
+        _passes_known = None
+    return _passes_known
+
+
+def backward_passes_known() -> int | None:
+    """What `backward_passes` said last, in whichever thread; said now where it never was."""
+    return backward_passes() if _passes_known is None else _passes_known
+
+
+def _begin_a_pass(torch: Any) -> int:
+    """The number that torch gives a backward pass that begins now."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if compiled is not None and getattr(compiled, "compiled_autograd_enabled", False):
+        raise RuntimeError("it would be compiled")
+    product, leaf, one, numbers = _smallest_pass(torch)
+    # As torch.autograd.grad has it, at a third of its cost: outputs, gradients, keep, create, inputs, unreachable.
+    engine = torch.autograd.Variable._execution_engine
+    engine.run_backward((product,), (one,), True, False, (leaf,), True, accumulate_grad=False)
+    return int(numbers.pop())
+
+
+@functools.cache
+def _smallest_pass(torch: Any) -> tuple[Any, Any, Any, list[int]]:
+    """What the smallest backward pass is made of, and where its number goes."""
+    numbers: list[int] = []
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = torch.zeros((), requires_grad=True, device="cpu")
+        product = leaf.clone()
+    product.register_hook(lambda _: numbers.append(torch._C._current_graph_task_id()))
+    return product, leaf, torch.ones((), device="cpu"), numbers
+
+
+@functools.cache
+def _has_no_device(torch: Any) -> bool:
+    """Whether torch finds no device but the CPU."""
+    if getattr(torch.version, "xpu", None) or torch.backends.mps.is_built():
+        return False
+    return bool(torch.cuda.device_count() == 0)
 
 
 def flop_counting() -> Any:

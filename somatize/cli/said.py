@@ -140,7 +140,7 @@ def throughput(path: Path, run: str | None, stream: str | None, last: int | None
         Column("batches/s", lambda row: _scaled(row["batches_per_s"]), 5),
         Column(
             "FLOP/s",
-            lambda row: ("" if row["flops_exact"] else ">= ") * bool(row["flops_per_s"]) + _scaled(row["flops_per_s"]),
+            lambda row: ("" if row["flops_exact"] else "~ ") * bool(row["flops_per_s"]) + _scaled(row["flops_per_s"]),
             2,
         ),
         Column("waiting", lambda row: "" if row["waiting"] is None else f"{row['waiting']:.0%}", 2),

@@ -54,10 +54,14 @@ COUNTING: ContextVar[Any] = ContextVar("somatize.counting", default=None)
 
 
 class Count(NamedTuple):
-    """Floating-point operations of a step, or None where they are unknown; not `exact` means at least so many."""
+    """Floating-point operations of a step, or None where they are unknown; not `exact` means at least so many.
+
+    `backward` is whether some of what was seen belonged to a backward pass.
+    """
 
     flops: int | None
     exact: bool
+    backward: bool = False
 
 
 class Tally:
@@ -66,7 +70,7 @@ class Tally:
     def __init__(self) -> None:
         self.flops = 0
         self.operators = 0
-        self.failed = False
+        self.failed = self.backward = False
         self.more = False
         """There was work that no formula covers, or that this counter does not see."""
 
@@ -74,6 +78,7 @@ class Tally:
         """An operator ran. Whatever goes wrong in counting it stays here."""
         self.operators += 1
         try:
+            self.backward = self.backward or tensors.is_in_backward()
             if formula is not None:
                 self.flops += formula(*given, **named, out_val=out)
             elif not self.more and not _is_light(func):
@@ -89,8 +94,8 @@ class Tally:
     def result(self) -> Count:
         """What the step did, as far as that is known."""
         if self.failed or not self.flops:
-            return Count(None, False)
-        return Count(int(self.flops), not self.more)
+            return Count(None, False, self.backward)
+        return Count(int(self.flops), not self.more, self.backward)
 
 
 class Counter:

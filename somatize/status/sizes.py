@@ -1,17 +1,20 @@
-"""How many samples a batch holds, as far as can be seen of it."""
+"""How large a batch is, as far as can be seen of it: its samples, its shapes, and how much work it may be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import islice
+from math import prod
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 _DEEP = 2
 _WIDE = 4
 _COLUMNS = 32
 """How far is looked: how deep, how far into a list, and into a mapping. A step must not cost more where a batch is
 lists of lists."""
+_DEEPEST, _LEAVES = 6, 512
+"""How deep the shapes of a batch are looked for, and how many at most."""
 
 
 def samples_in(batch: Any) -> int | None:
@@ -87,3 +90,105 @@ def _count(said: Any) -> int | None:
         return index(said)
     except Exception:
         return None
+
+
+class Size(NamedTuple):
+    """How much work a batch may be, in which unit, and what the batches have in common that are alike.
+
+    `work` is None where nothing can be said, `alike` None where it cannot be seen of which batches this is one.
+    """
+
+    unit: str = ""
+    work: float | None = None
+    alike: Hashable = None
+
+
+def size_of(batch: Any, samples: int | None) -> Size:
+    """The size of a batch: the nodes of graphs, else the elements of its arrays, else its samples. Never raises.
+
+    Batches are alike that hold arrays and rows of the same shapes, in the same places.
+    """
+    alike: Hashable = None
+    unit, work = "samples", samples
+    try:
+        nodes = _nodes_in(batch)
+        shapes = list(_shapes(batch, _DEEPEST))
+        lengths = [shape for shape in shapes if shape and type(shape[0]) is int]
+        if lengths:
+            alike, unit, work = tuple(shapes), "elements", sum(map(prod, lengths))
+        if nodes is not None:
+            unit, work = "nodes", nodes
+    except Exception:  # it is of some kind that does not say
+        return Size("samples", samples)
+    return Size(unit, work, alike)
+
+
+def _shapes(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
+    """The shape of every array and row of numbers, and between them what tells where they stand.
+
+    Raises ValueError for what has no shape that says how much there is of it.
+    """
+    if held is None or isinstance(held, bool | int | float | complex):
+        yield (type(held).__name__,)
+    elif isinstance(held, str | bytes):
+        yield (len(held),)
+    elif getattr(held, "shape", None) is not None:
+        if getattr(held, "is_nested", False) or str(getattr(held, "layout", "torch.strided")) != "torch.strided":
+            raise ValueError("a nested or sparse tensor")
+        yield tuple(int(length) for length in held.shape)
+    elif deep == 0:
+        raise ValueError("too deep")
+    elif isinstance(held, list | tuple) and held and _is_number(held[0]) and _is_number(held[-1]):
+        yield (len(held),)
+    else:
+        yield from _shapes_within(held, deep)
+
+
+def _shapes_within(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
+    if isinstance(held, Mapping):
+        names, values = list(map(str, held)), list(held.values())
+    elif isinstance(held, list | tuple):
+        names, values = [], list(held)
+    else:
+        names, values = list(vars(held)), list(vars(held).values())
+        if not values:
+            raise ValueError("nothing to see")
+    if len(values) > _LEAVES:
+        raise ValueError("too many")
+    yield (type(held).__name__, len(values), *names)
+    left = _LEAVES
+    for value in values:
+        for shape in _shapes(value, deep - 1):
+            yield shape
+            left -= 1
+            if left < 0:
+                raise ValueError("too many")
+
+
+def _is_number(held: Any) -> bool:
+    return isinstance(held, int | float) and not isinstance(held, bool)
+
+
+def _nodes_in(batch: Any) -> int | None:
+    """How many nodes graphs have: a batch of them, several batches, or one among other things; None for no graphs."""
+    own = _nodes(batch)
+    if own is not None or not isinstance(batch, list | tuple):
+        return own
+    each = [_nodes(one) for one in batch[:_LEAVES]]
+    known = [nodes for nodes in each if nodes is not None]
+    return sum(known) if known else None
+
+
+def _nodes(graph: Any) -> int | None:
+    get: Callable[[str], Any]
+    if isinstance(graph, Mapping) and "edge_index" in graph:
+        get = graph.get
+    elif hasattr(graph, "num_nodes") or hasattr(graph, "edge_index"):
+        get = lambda name: getattr(graph, name, None)  # noqa: E731
+    else:
+        return None
+    said = get("num_nodes")
+    nodes = _count(said() if callable(said) else said)
+    for name in ("x", "batch", "pos"):
+        nodes = _first_dimension(get(name)) if nodes is None else nodes
+    return nodes

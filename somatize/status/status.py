@@ -54,8 +54,8 @@ class Status:
         """Begin, with the handlers on its loggers.
 
         `log_history` is how many log records are kept, `window` over how many batches rates are taken. With
-        `profile_flops` the first batch of each stream is counted, which may slow that one batch by half and more, the
-        first of all by the seconds that torch's compiler takes to load; rates leave that out.
+        `profile_flops` the arithmetic of some batches of each stream is counted, which may slow those by half and more,
+        the first of all by the seconds that torch's compiler takes to load; rates leave them out.
         Records of `loggers` are taken, ``""`` being the root, and `warnings` too if asked. `watching` takes who is to
         be told tasks, throughput, and log records from `log_facts` on, as facts. `clock` gives nanoseconds.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from operator import index
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from somatize import tensors
 from somatize.errors import BadOption
 
+from .flop_estimates import FlopEstimates, Mode, Ran
 from .flops import Count, Counter
-from .sizes import samples_in
+from .sizes import Size, samples_in, size_of
 from .tree import Tree
 
 T = TypeVar("T")
@@ -24,9 +27,11 @@ _GLANCES = 250_000_000
 class ThroughputStats:
     """What a stream did so far, and how fast lately; None is unknown.
 
-    `samples` and `batches` count from the beginning; the rates are over the last `window` batches. `flops_per_s` is
-    per second of the steps themselves, `samples_per_s` and `batches_per_s` per second of the loop, waiting included.
-    `flops_exact` is False where it is at least so many. `waiting` is a share, 0 to 1.
+    `samples` and `batches` count from the beginning; the rates are over the last `window` batches, those left out whose
+    arithmetic was counted, which takes time, unless all were. `flops_per_s` is per second of the steps themselves,
+    `samples_per_s` and `batches_per_s` per second of the loop, waiting included. `flops_exact` is True where every step
+    was counted, or had the shapes and backward passes of one that was, and the counter knew all that it saw; with
+    False, `flops_per_s` is an estimate. `waiting` is a share, 0 to 1.
     """
 
     samples: int | None
@@ -43,8 +48,7 @@ class _Batch(NamedTuple):
     step: int
     waited: int | None
     samples: int | None
-    flops: float | None
-    counted: bool  # it ran under the counter, which takes time of its own
+    ran: Ran  # under the counter, which takes time of its own, where it holds a count
 
 
 class Throughput:
@@ -68,8 +72,8 @@ class Throughput:
         self._window: deque[_Batch] = deque(maxlen=window)
         self._batches = 0
         self._samples: int | None = 0
-        self._profile = profile_flops
-        self._measured: tuple[Count, int | None] | None = None
+        self.profiles = profile_flops
+        self.estimates = FlopEstimates()
         self._mark: int | None = None
         self._waited: int | None = None
         self._unsaid = self._glanced = 0
@@ -92,55 +96,57 @@ class Throughput:
             self._mark = self._waited = None
             self.flush()
 
-    def step(self, batch: Any = None, *, samples: int | None = None) -> Step:
+    def step(self, batch: Any = None, *, samples: int | None = None, work: float | None = None) -> Step:
         """Count what runs in a ``with`` block as one batch, of `samples` samples or as many as `batch` seems to hold.
 
+        `work` is a number that its arithmetic is proportional to; batches of the same are alike. Without it that is
+        taken to be the nodes of a batch of graphs, else the elements of what the batch holds, else its samples.
+
         One that raises is not counted. Forwards inside no step are not counted either. Raises `BadOption` for samples
-        that are no whole number, zero or more.
+        that are no whole number, zero or more, and for work that is no finite number, zero or more.
         """
-        return Step(self, _whole(samples) if samples is not None else samples_in(batch))
+        known = _whole(samples) if samples is not None else samples_in(batch)
+        if work is not None:
+            amount = _amount(work)
+            return Step(self, known, Size("work", amount, ("work", amount)))
+        profiled = self.profiles and tensors.loaded() is not None
+        return Step(self, known, size_of(batch, known) if profiled else Size())
 
     def stats(self) -> ThroughputStats:
         """How it goes; costs a pass over the window."""
         with self._tree.lock:
             window = list(self._window)
             samples, batches = self._samples, self._batches
-        span = sum(batch.span for batch in window)
-        waits = [batch.waited for batch in window if batch.waited is not None]
-        flops, exact = self._flops(window)
+            timed = [batch for batch in window if batch.ran.counted is None] or window
+            counts = [self.estimates.of(batch.ran) for batch in timed]
+        span = sum(batch.span for batch in timed)
+        waits = [batch.waited for batch in timed if batch.waited is not None]
+        flops, exact = _flops(timed, counts)
         return ThroughputStats(
             samples=samples if batches else 0,
             batches=batches,
-            samples_per_s=_rate(_total([batch.samples for batch in window]), span),
-            batches_per_s=_rate(len(window), span),
+            samples_per_s=_rate(_total([batch.samples for batch in timed]), span),
+            batches_per_s=_rate(len(timed), span),
             flops_per_s=flops,
             flops_exact=exact,
             waiting=min(1.0, sum(waits) / span) if waits and span > 0 else None,
         )
 
-    def _flops(self, window: list[_Batch]) -> tuple[float | None, bool | None]:
-        timed = [batch for batch in window if not batch.counted] or window
-        rate = _rate(_total([batch.flops for batch in timed]), sum(batch.step for batch in timed))
-        if rate is None or self._measured is None:
-            return None, None
-        return rate, self._measured[0].exact
-
-    def counter(self) -> Counter | None:
+    def counter(self, recording: bool, size: Size) -> Counter | None:
         """The counter of the step that begins, if it is to be counted."""
-        if not self._profile or self._measured is not None:
-            return None
+        with self._tree.lock:
+            if not self.estimates.begins(recording, size):
+                return None
         counter = Counter()
         return counter if counter.begin() else None
 
-    def add(self, began: int, ended: int, samples: int | None, count: Count | None, preparing: int) -> None:
-        """A step began and ended then; `count` where it was counted, which took so long to prepare."""
+    def add(self, began: int, ended: int, samples: int | None, ran: Ran, preparing: int) -> None:
+        """A step began and ended then, and ran so; `preparing` is what it took to begin it."""
         now = self._tree.clock()
         with self._tree.lock:
-            if count is not None and self._measured is None:
-                self._measured = (count, samples)
+            self.estimates.ran(ran)
             span = ended - (self._mark + preparing if self._mark is not None else began)
-            flops = self._scaled(samples)
-            self._window.append(_Batch(span, ended - began, self._waited, samples, flops, count is not None))
+            self._window.append(_Batch(span, ended - began, self._waited, samples, ran))
             self._batches += 1
             self._samples = None if samples is None or self._samples is None else self._samples + samples
             if self._mark is not None:
@@ -152,15 +158,6 @@ class Throughput:
         elif self.glance is not None and now - self._glanced >= _GLANCES:
             self._glanced = now
             self.glance(self)
-
-    def _scaled(self, samples: int | None) -> float | None:
-        """The arithmetic of a batch of that size, going by the one that was counted."""
-        if self._measured is None or self._measured[0].flops is None:
-            return None
-        flops, size = self._measured[0].flops, self._measured[1]
-        if size == samples:
-            return flops
-        return flops * samples / size if size and samples is not None else None
 
     def finish(self) -> None:
         """Say what is not said yet; nobody will ask again."""
@@ -196,13 +193,16 @@ class Distant:
 class Step:
     """One batch at work, a context manager."""
 
-    __slots__ = ("_began", "_counter", "_preparing", "_samples", "_throughput")
+    __slots__ = ("_began", "_counter", "_passes", "_preparing", "_recording", "_samples", "_size", "_throughput")
 
-    def __init__(self, throughput: Throughput, samples: int | None) -> None:
+    def __init__(self, throughput: Throughput, samples: int | None, size: Size) -> None:
         self._throughput = throughput
         self._samples = samples
+        self._size = size
         self._counter: Counter | None = None
         self._began = self._preparing = 0
+        self._recording = False
+        self._passes: int | None = None
 
     def __enter__(self) -> Self:
         throughput = self._throughput
@@ -210,11 +210,18 @@ class Step:
             throughput.began_in = throughput.before()
         clock = throughput._tree.clock
         begins = clock()
-        self._counter = throughput.counter()
+        if throughput.profiles:
+            self._recording = tensors.is_recording()
+            # Steps of a loop with backward passes between them are told apart as well by these as by those within them.
+            self._passes = self._passes_so_far(tensors.backward_passes_known)
+            self._counter = throughput.counter(self._recording, self._size)
         self._began = clock()
-        if self._counter is not None:  # it may have to load torch's compiler first, which is not the loop's doing
-            self._preparing = self._began - begins
+        self._preparing = self._began - begins  # torch's compiler may be loaded for it, which is not the loop's doing
         return self
+
+    def _passes_so_far(self, passes: Callable[[], int | None]) -> int | None:
+        """The backward passes so far; none where there is nothing to tell apart by them."""
+        return passes() if self._recording and not self._throughput.estimates.idle else 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -224,7 +231,15 @@ class Step:
         if error is None:
             if self._throughput.before is not None:
                 self._throughput.ended_in = self._throughput.before()
-            self._throughput.add(self._began, ended, self._samples, count, self._preparing)
+            ran = Ran(Mode(self._recording, self._passes_of(count)), self._size, count)
+            self._throughput.add(self._began, ended, self._samples, ran, self._preparing)
+
+    def _passes_of(self, count: Count | None) -> int | None:
+        """How many backward passes ran in it; None where that cannot be told."""
+        before, now = self._passes, self._passes_so_far(tensors.backward_passes)
+        if before is not None and now is not None:
+            return now - before
+        return 0 if count is not None and not count.backward else None
 
 
 class _End:
@@ -242,6 +257,25 @@ def _whole(samples: Any) -> int:
     if count < 0:
         raise BadOption(f"samples={samples!r}: it is a whole number, 0 or more, or None where it is unknown")
     return count
+
+
+def _amount(work: Any) -> float:
+    try:
+        amount = float(work) if not isinstance(work, str | bytes) else math.nan
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise BadOption(f"work={work!r}: it is a number, 0 or more, or None where it is to be seen from the batch")
+    return amount
+
+
+def _flops(timed: list[_Batch], counts: list[Count]) -> tuple[float | None, bool | None]:
+    """Per second of the steps of which it is known, and whether that is exact."""
+    known = [(count, batch) for count, batch in zip(counts, timed, strict=True) if count.flops is not None]
+    rate = _rate(sum(count.flops or 0 for count, _ in known), sum(batch.step for _, batch in known))
+    if not known or rate is None:
+        return None, None
+    return rate, len(known) == len(timed) and all(count.exact for count, _ in known)
 
 
 def _total(numbers: list[Any]) -> float | None:

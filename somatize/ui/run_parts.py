@@ -270,8 +270,8 @@ def stream(fact: Fact) -> list[str]:
             words.append(f"{scaled(_number(fact[field]))} {unit}")
             break
     if "flops_per_s" in fact:
-        least = "" if fact.get("flops_exact") == "True" else "at least "
-        words.append(least + scaled(_number(fact["flops_per_s"]), "FLOP/s"))
+        about = "" if fact.get("flops_exact") == "True" else "about "
+        words.append(about + scaled(_number(fact["flops_per_s"]), "FLOP/s"))
     if "waiting" in fact:
         words.append(f"{_number(fact['waiting']):.0%} waiting for data")
     return words

@@ -184,8 +184,8 @@ def stream_words(stream: Throughput | Distant) -> str | None:
     elif stats.batches_per_s is not None:
         words.append(f"{scaled(stats.batches_per_s)} batches/s")
     if stats.flops_per_s is not None:
-        least = "" if stats.flops_exact else "at least "
-        words.append(f"{least}{scaled(stats.flops_per_s, 'FLOP/s')}")
+        about = "" if stats.flops_exact else "about "
+        words.append(f"{about}{scaled(stats.flops_per_s, 'FLOP/s')}")
     if stats.waiting is not None:
         words.append(f"{stats.waiting:.0%} waiting for data")
     return ", ".join(words)

@@ -213,17 +213,226 @@ def test_a_batch_whose_size_raises_is_counted_without() -> None:
 # -- FLOPs
 
 
-def test_a_matmul_is_counted_and_later_batches_are_scaled(clock: Any) -> None:
-    status = Status(clock=clock)
-    throughput = status.throughput("t")
-    for size in (8, 8, 4, 4):
-        with throughput.step(torch.ones(size, 8)):
-            torch.mm(torch.ones(size, 8), A).relu()
-            clock.pass_(1)
-    stats = throughput.stats()
-    assert stats.flops_per_s == pytest.approx((MATMUL + MATMUL / 2 + MATMUL / 2) / 3)  # the counted one takes longer
-    assert stats.flops_exact is True
-    status.close()
+def test_a_matmul_is_counted_and_later_batches_are_told_by_it(clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for size, flops, exact in ((8, MATMUL, True), (8, MATMUL, True), (4, MATMUL * 3 / 4, False)):
+            with throughput.step(torch.ones(size, 8)):
+                torch.mm(torch.ones(size, 8), A).relu()
+                clock.pass_(1)
+            stats = throughput.stats()
+            assert (stats.flops_per_s, stats.flops_exact) == (flops, exact)  # the counted one takes longer
+        with throughput.step(torch.ones(4, 8)):
+            torch.mm(torch.ones(4, 8), A)
+        assert throughput.stats().flops_exact is True, "the second of a shape is counted"
+
+
+class Graphs:
+    """What a batch of graphs of torch_geometric says of itself."""
+
+    def __init__(self, nodes: int) -> None:
+        self.x = torch.ones(nodes, 8)
+        self.edge_index = torch.zeros(2, 3 * nodes, dtype=torch.long)
+        self.batch = torch.zeros(nodes, dtype=torch.long)
+
+    @property
+    def num_graphs(self) -> int:
+        return 2
+
+
+class CallableGraphs:
+    """What one of dgl says of itself."""
+
+    batch_size = 2
+
+    def __init__(self, nodes: int) -> None:
+        self.x = torch.ones(nodes, 8)
+
+    def num_nodes(self) -> int:
+        return len(self.x)
+
+
+def padded(length: int) -> Any:
+    return {"ids": torch.zeros(4, length, dtype=torch.long), "labels": torch.zeros(4)}
+
+
+UNEVEN = {
+    "graphs": Graphs,
+    "methods": CallableGraphs,
+    "with targets": lambda nodes: (Graphs(nodes), torch.zeros(2)),
+    "a mapping": lambda nodes: {"x": torch.ones(nodes, 8), "edge_index": torch.zeros(2, 17), "y": torch.zeros(2)},
+    "a list": lambda nodes: [Graphs(nodes - 3), Graphs(3)],
+    "a list of sequences": lambda length: [torch.zeros(length - 2, 8), torch.zeros(1, 8), torch.zeros(1, 8)],
+    "tokens": lambda length: [[1] * (length - 2), [1], [1]],
+    "texts": lambda length: ["a" * (length - 1), "b"],
+    "an array": lambda length: np.zeros((2, length)),
+}
+
+
+@pytest.mark.parametrize("batch", UNEVEN.values(), ids=UNEVEN)
+def test_batches_of_few_samples_are_scaled_by_how_much_is_in_them(batch: Any, clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for length in (10, 1000):
+            with throughput.step(batch(length)):
+                torch.mm(torch.ones(length, 8), A)
+                clock.pass_(1)
+        stats = throughput.stats()
+    assert (stats.flops_per_s, stats.flops_exact) == (2 * 1000 * 8 * 8, False)
+
+
+def test_padded_batches_are_scaled_by_their_elements(clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for length in (10, 1000):
+            with throughput.step(padded(length)):
+                torch.mm(torch.ones(4 * length, 8), A)
+                clock.pass_(1)
+        stats = throughput.stats()
+    assert stats.flops_per_s == pytest.approx(2 * 4000 * 8 * 8, rel=0.1)
+    assert stats.flops_exact is False
+
+
+@pytest.mark.parametrize("first", [3, 0.5, np.float32(2), torch.tensor(7)])
+def test_work_that_is_said_is_what_batches_are_scaled_by(first: Any, clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for factor, exact in ((1, True), (1, True), (10, False)):
+            with throughput.step(A, work=first * factor):
+                torch.mm(torch.ones(8 * factor, 8), A)
+                clock.pass_(1)
+            assert throughput.stats().flops_exact is exact
+        assert throughput.stats().flops_per_s == pytest.approx((MATMUL + 10 * MATMUL) / 2)
+
+
+@pytest.mark.parametrize("work", [-1, math.nan, math.inf, "4", [1], object()])
+def test_work_that_is_no_amount_is_refused_before_the_step(work: Any) -> None:
+    with Status() as status, pytest.raises(BadOption, match="work="):
+        status.throughput("train").step(A, work=work)
+
+
+@pytest.mark.parametrize("how", [{"samples": 8}, {}, {"batch": object()}], ids=["samples", "nothing", "opaque"])
+def test_batches_nobody_sees_the_shapes_of_are_never_said_to_be_alike(how: Any, clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for _ in range(3):
+            with throughput.step(**how):
+                torch.mm(A, A)
+                clock.pass_(1)
+        stats = throughput.stats()
+    assert (stats.flops_per_s, stats.flops_exact) == (MATMUL, False)
+
+
+def test_what_other_batches_did_is_unknown_where_only_some_say_their_size(clock: Any) -> None:
+    with Status(clock=clock, window=1) as status:
+        throughput = status.throughput("t")
+        for batch in (A, object(), Graphs(3)):
+            with throughput.step(batch):
+                torch.mm(A, A)
+                clock.pass_(1)
+        assert throughput.stats().flops_per_s is None
+
+
+def evaluate_outside(step: Any, net: Any) -> None:
+    with torch.no_grad(), step:
+        net(A)
+
+
+def evaluate_inside(step: Any, net: Any) -> None:
+    with step, torch.no_grad():
+        net(A)
+
+
+def evaluate_recording(step: Any, net: Any) -> None:
+    with step:
+        net(A)
+
+
+@pytest.mark.parametrize("evaluate", [evaluate_outside, evaluate_inside, evaluate_recording])
+@pytest.mark.parametrize("first", ["train", "evaluate"])
+def test_training_and_evaluation_in_one_stream_are_told_apart(evaluate: Any, first: str, clock: Any) -> None:
+    net = torch.nn.Linear(8, 8)
+    with Status(clock=clock, window=6) as status:
+        throughput = status.throughput("both")
+
+        def train(step: Any) -> None:
+            with step:
+                net(A).sum().backward()
+
+        work = {"train": train, "evaluate": lambda step: evaluate(step, net)}
+        expected = {"train": 2 * MATMUL, "evaluate": MATMUL}  # the input needs no gradient
+        other = "evaluate" if first == "train" else "train"
+        for phase in (first, other, first, other):
+            for _ in range(8):
+                work[phase](throughput.step(A))
+                # Whatever the counted step took, those that are timed take a second.
+                throughput._window[-1] = throughput._window[-1]._replace(step=10**9, span=10**9)
+            stats = throughput.stats()
+            assert (stats.flops_per_s, stats.flops_exact) == (expected[phase], True)
+        for _ in range(3):
+            train(throughput.step(A))
+            work["evaluate"](throughput.step(A))
+        for place, batch in enumerate(throughput._window):
+            throughput._window[place] = batch._replace(step=10**9)
+        stats = throughput.stats()
+        assert (stats.flops_per_s, stats.flops_exact) == (1.5 * MATMUL, True)
+
+
+def test_steps_that_do_more_or_less_on_batches_of_one_shape_are_no_exact_count(clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for number in range(40):
+            with throughput.step(A), torch.no_grad():
+                for _ in range(1 + number % 3):
+                    torch.mm(A, A)
+                clock.pass_(1)
+        assert throughput.stats().flops_exact is False
+
+
+def test_the_steps_that_are_counted_are_few(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted_at: list[int] = []
+    begin = Counter.begin
+    monkeypatch.setattr(Counter, "begin", lambda self: (counted_at.append(number), begin(self))[1])
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for number in range(1, 301):  # noqa: B007  it is in `counted_at`
+            with throughput.step(A), torch.no_grad():
+                torch.mm(A, A)
+        assert counted_at == [1, 4, 14, 45, 139]
+        for number in range(1000, 1400):
+            with throughput.step(torch.ones(number, 8)), torch.no_grad():
+                torch.mm(A, A)
+        assert len(counted_at) == 5, "shapes that never come again are not counted"
+        for _ in range(2):
+            for number in range(2000, 2100):
+                with throughput.step(torch.ones(number, 8)), torch.no_grad():
+                    torch.mm(A, A)
+        assert len(counted_at) <= 64
+
+
+def test_a_counted_step_is_left_out_of_the_rates(clock: Any) -> None:
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for number in range(4):
+            with throughput.step(A):
+                torch.mm(A, A)
+                clock.pass_(9 if number in (0, 3) else 1)
+        stats = throughput.stats()
+    assert (stats.samples_per_s, stats.batches_per_s, stats.flops_per_s) == (8, 1, MATMUL)
+    assert (stats.samples, stats.batches) == (32, 4)
+
+
+def test_backward_passes_are_counted_without_those_that_count_them() -> None:
+    from somatize import tensors
+
+    before = tensors.backward_passes()
+    assert before is not None
+    assert tensors.backward_passes() == before
+    for context in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with context():
+            assert tensors.backward_passes() == before
+    torch.ones(3, requires_grad=True).sum().backward()
+    assert tensors.backward_passes() == before + 1
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
