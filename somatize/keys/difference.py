@@ -31,6 +31,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
             said.append(f"{word} {now!r} was {before!r}" if part in ("class", "salt", "mapped") else word)
     said += _modes(old.get("modes") or {}, new.get("modes") or {})
     said += _before(old.get("before") or {}, new.get("before") or {})
+    if "libraries" in old:
+        said += _versions(old["libraries"], new.get("libraries") or {})
     if old.get("python") != new.get("python"):
         said.append(f"Python {new.get('python')} was {old.get('python')}")
     return said
@@ -65,6 +67,11 @@ def _modes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 def _order(old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> list[str]:
     ordered = part in ("arguments", "attributes") and [*old] != [*new] and {*old} == {*new}
     return [f"the order of its {part}"] if ordered else []
+
+
+def _versions(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """The libraries that both reach; what only one reaches is said of its code."""
+    return [f"{name} {new[name]} was {old[name]}" for name in sorted({*old} & {*new}) if old[name] != new[name]]
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from .content import content
 from .declaration import Declared, Named, declared, named
 from .hashing import SCALARS, worded
 from .modes import Modes, modes
+from .reads import Read
 from .state import state_of
 
 _SCHEME = "node, 2"
@@ -42,7 +43,7 @@ class Marks(Protocol):
 class Name:
     """What a result is called: `digest`, and the `parts` it was made of."""
 
-    __slots__ = ("_before", "_modes", "_own", "_state", "digest")
+    __slots__ = ("_before", "_modes", "_own", "_state", "digest", "reads")
 
     def __init__(
         self,
@@ -51,8 +52,11 @@ class Name:
         state: bytes | None,
         before: Mapping[str, str],
         modes: Modes | None = None,
+        reads: tuple[Read, ...] = (),
     ) -> None:
         self.digest = digest
+        self.reads = reads
+        """What the code of the node reads that no name can see; of an input, nothing."""
         self._own = own
         self._state = state
         self._before = before
@@ -66,7 +70,7 @@ class Name:
 
     def marked(self, word: str) -> Name:
         """The same with a word to tell it from this one."""
-        return Name(worded(word, self.digest).hex(), self._own, self._state, self._before, self._modes)
+        return Name(worded(word, self.digest).hex(), self._own, self._state, self._before, self._modes, self.reads)
 
     def __repr__(self) -> str:
         return f"Name({self.digest})"
@@ -83,6 +87,8 @@ def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held:
     reach = Reach(ignoring)
     digest = content(value, kind, reach.resolver)
     things = reach.ahead()
+    if reach.libraries:  # of which the objects in it are
+        digest = worded("of libraries", digest, [[*one] for one in sorted(reach.libraries.items())])
     if things:
         digest = worded("with code", digest, _code_given(reach, things, ignoring, set() if held is None else held))
     return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
@@ -114,6 +120,7 @@ class _Known(NamedTuple):
     shared: Code
     own: Named
     digest: bytes
+    reads: tuple[Read, ...]
 
     def parts(self) -> dict[str, Any]:
         """What the digest is made of."""
@@ -126,6 +133,7 @@ class _Known(NamedTuple):
             "code": {**shared.units, **own.units},
             "globals": {**shared.globals, **own.globals},
             "captured": {**shared.captured, **own.captured},
+            "libraries": {**shared.libraries, **own.libraries},
             "salt": self.marks.cached.salt if self.marks.cached is not None else None,
             "mapped": self.marks.mapped is not None,
             "python": PYTHON,
@@ -171,7 +179,8 @@ class Naming:
         # Several are handed over in a dict by their ids, which the node can read, and its order.
         words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
         said = [[*mode] for mode in sorted(self.modes.items())]
-        return Name(worded(_SCHEME, known.digest, state, words, said).hex(), known.parts, state, feeds, self.modes)
+        digest = worded(_SCHEME, known.digest, state, words, said).hex()
+        return Name(digest, known.parts, state, feeds, self.modes, known.reads)
 
     def own(self, thing: Any, marks: Marks) -> bytes:
         """What a node is by itself, whatever its state and whatever feeds it. Raises `Unnameable`."""
@@ -198,7 +207,8 @@ class Naming:
         own = named(found, ignoring, not settled)
         salt = marks.cached.salt if marks.cached is not None else None
         words = [found.title, own.digest, shared.digest, salt, marks.mapped is not None, PYTHON]
-        return _Known(thing, marks, found.title, shared, own, worded("own", *words))
+        seen = shared.reads + own.code.reads
+        return _Known(thing, marks, found.title, shared, own, worded("own", *words), seen)
 
     def _shared(self, found: Declared, ignoring: tuple[str, ...]) -> Code:
         """The code of a class or function, which all nodes of it share."""

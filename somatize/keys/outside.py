@@ -91,7 +91,7 @@ def _without_file(module: str, found: ModuleType | None) -> Origin | None:
         return None
     places = [*getattr(found, "__path__", ())]
     if places:  # a namespace package
-        return origin_of_file(module, os.path.join(places[0], "__init__.py"))
+        return origin_of_file(module, f"{places[0]}/__init__.py")
     parent, _, name = module.rpartition(".")
     if parent and name:  # made by what it lies in, or not imported
         return origin(parent)
@@ -121,14 +121,14 @@ def _lies_in(file: str, places: tuple[str, ...]) -> bool:
 def _libraries() -> tuple[str, ...]:
     paths = get_paths()
     found = [paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()]
-    return tuple(dict.fromkeys(os.path.join(place, "") for place in found))
+    return tuple(dict.fromkeys(_within(place) for place in found))
 
 
 @functools.cache
 def _pythons() -> tuple[str, ...]:
     paths = get_paths()
-    found = [paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)]
-    return tuple(dict.fromkeys(os.path.join(place, "") for place in found))
+    found = [paths["stdlib"], paths["platstdlib"], str(Path(os.__file__).parent)]
+    return tuple(dict.fromkeys(_within(place) for place in found))
 
 
 _OURS = Origin("somatize", "")
@@ -150,25 +150,29 @@ def _owner(file: str) -> Origin | None:
 
 
 def _base_of(file: str) -> str | None:
-    found = [place for place in {*map(os.path.abspath, sys.path), *map(os.path.normpath, _libraries())}
-             if file.startswith(os.path.join(place, ""))]  # fmt: skip
-    return max(found, key=len, default=None)
+    places = {*map(os.path.abspath, sys.path), *map(os.path.normpath, _libraries())}
+    return max((place for place in places if file.startswith(_within(place))), key=len, default=None)
+
+
+def _within(place: str) -> str:
+    """How the path of what lies in a directory begins."""
+    return place.rstrip(os.sep) + os.sep
 
 
 @functools.cache
 def _lists(base: str) -> tuple[str, ...]:
     """The directories in which distributions that are installed in a directory say what they are."""
     try:
-        return tuple(sorted(name for name in os.listdir(base) if name.endswith((".dist-info", ".egg-info"))))
+        return tuple(sorted(one.name for one in Path(base).iterdir() if one.suffix in (".dist-info", ".egg-info")))
     except OSError:
         return ()
 
 
 @functools.lru_cache(maxsize=16)
 def _files_of(base: str, name: str) -> str:
-    one = importlib.metadata.Distribution.at(os.path.join(base, name))
+    one = importlib.metadata.Distribution.at(Path(base, name))
     text = one.read_text("RECORD")
-    if text is None and os.path.join(base, "") in _libraries():
+    if text is None and _within(base) in _libraries():
         # An older tool or a system's package manager installed it; elsewhere it is the project's own metadata.
         tops = (one.read_text("top_level.txt") or "").split()
         text = "".join(f"{top}/__init__.py,\n{top}.py,\n" for top in tops)
@@ -181,7 +185,7 @@ def _listed(base: str, file: str) -> Origin | None:
     for name in sorted(_lists(base), key=lambda name: name.partition("-")[0].lower() != top):
         files = _files_of(base, name)
         if f"\n{file}," in files or f'\n"{file}",' in files:
-            return _origin_of(importlib.metadata.Distribution.at(os.path.join(base, name)), files)
+            return _origin_of(importlib.metadata.Distribution.at(Path(base, name)), files)
     return None
 
 
@@ -194,7 +198,7 @@ def _origin_of(one: importlib.metadata.Distribution, files: str) -> Origin:
 
 def _hash_of(file: str) -> str:
     try:
-        with open(file, "rb") as opened:
+        with Path(file).open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as missing:
         return f"not readable: {type(missing).__name__}"

@@ -5,6 +5,7 @@ A `Resolver` is told by its maker what a function or a class is called, and what
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import types
@@ -18,7 +19,7 @@ from .constructed import Argument, arguments_of, is_node
 from .expansion import Expansion, a, class_words
 from .hashing import SCALARS, worded
 from .outside import is_apart, is_library
-from .public import attributes_of
+from .public import attributes_of, held_by, unkeyed_names
 from .seen import first_seen
 
 Named = Callable[[Any], Expansion]
@@ -26,15 +27,16 @@ Named = Callable[[Any], Expansion]
 
 
 class Resolver:
-    """Takes apart what `expansion` does not know.
+    """Takes apart what `expansion` does not know. `meet` notes the library that a module is of, if it is of one.
 
     In `code`, loggers and locks do not count, and a bare object() is no more than that. With `stopping`, what may
     change unseen stops the naming. Of a `library`, what is not known counts as one of its type with its plain
     attributes. Where the `state` is called something by the user, torch's modules count without theirs.
     """
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, named: Named, meet: Callable[[Any], bool]) -> None:
         self._named = named
+        self._meet = meet
         self.code = False
         self.stopping = False
         self.library = False
@@ -44,6 +46,7 @@ class Resolver:
         cls = type(value)
         if last:
             return self._loosely(value, cls)
+        self._meet(cls.__module__)
         if cls is types.FunctionType or isinstance(value, type):
             return self._named(value)
         way = _WAYS.get(cls)
@@ -57,11 +60,42 @@ class Resolver:
             return Expansion(worded("node"), [cls, arguments_of(value), attributes_of(value)])
         if self.code and is_apart(value):
             return _APART
-        return _by_name(value, cls)
+        return self._wrapper(value, cls) or self._by_name(value, cls)
 
     def code_of(self, cls: type) -> bytes | None:
         """What the class of an object counts as; nothing is said of a library's."""
-        return None if is_library(cls.__module__) else self._named(cls).marker
+        return None if self._meet(cls.__module__) else self._named(cls).marker
+
+    def _by_name(self, value: Any, cls: type) -> Expansion | None:
+        """What a library's module has under the name that it says of itself: a compiled function, a typing alias."""
+        if cls.__module__ in ("typing", "types", "typing_extensions") and not isinstance(value, types.SimpleNamespace):
+            return Expansion(worded("typing", repr(value)), [])
+        if isinstance(value, types.ModuleType):
+            return Expansion(worded("module", value.__name__), [])
+        if is_importable(value) and self._meet(cls.__module__) and self._meet(getattr(value, "__module__", None)):
+            return Expansion(worded("of", *named_words(value)), [])
+        return None
+
+    def _wrapper(self, value: Any, cls: type) -> Expansion | None:
+        """An object that stands for a function: its class, and what it holds, among which is the function."""
+        if not callable(value) or isinstance(value, types.SimpleNamespace) or dataclasses.is_dataclass(cls):
+            return None
+        held = {name: one for name, one in held_by(value).items() if name not in _TAKEN_OVER}
+        if not is_library(cls.__module__):
+            if "__wrapped__" not in held and not hasattr(value, "__wrapped__"):
+                return None
+            for name in unkeyed_names(cls):
+                held.pop(name, None)
+            return Expansion(worded("wrapper", self._named(cls).marker), [_apart_left_out(held)])
+        if self._meet(getattr(value, "__module__", None)) and is_importable(value):
+            return None
+        wrapped: dict[str, Any] = {name: one for name, one in held.items() if isinstance(one, _CODE)}
+        wrapped |= {name: one for name in _WRAPPED if _is_wrapped(one := getattr(value, name, None), value)}
+        if not wrapped:
+            return None
+        left_out = _CHANGING.get(class_words(cls)[1], ())
+        options = {name: one for name, one in held.items() if name not in wrapped and name not in left_out}
+        return Expansion(worded("wrapper", *class_words(cls)), [wrapped, _plain_options(options)])
 
     def _loosely(self, value: Any, cls: type) -> Expansion | None:
         # A descriptor of a library in a class is a way to an attribute, and no value; what holds nothing is a sentinel.
@@ -73,6 +107,40 @@ class Resolver:
             plain = {name: held for name, held in shown.items() if type(held) in SCALARS or tensors.plain_words(held)}
             return Expansion(worded("one of", *class_words(cls)), [plain])
         return None
+
+
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+_WRAPPED = ("__wrapped__", "py_func", "callback", "func", "fn", "_torchdynamo_orig_callable", "pyfunc", "_fun")
+_TAKEN_OVER = {"__doc__", "__module__", "__name__", "__qualname__", "__annotations__", "__type_params__"}
+"""What `functools.update_wrapper` copies, beside the function itself."""
+
+_CHANGING = {
+    "MemorizedFunc": ("timestamp", "_verbose", "store_backend", "backend", "mmap_mode", "compress"),
+    "NotMemorizedFunc": ("timestamp",),
+}
+"""What joblib's wrappers hold that says nothing of what the function does."""
+
+
+def _is_wrapped(held: Any, wrapper: Any) -> bool:
+    return callable(held) and held is not wrapper and not isinstance(held, type)
+
+
+def _apart_left_out(held: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in held.items() if not is_apart(one)}
+
+
+def _plain_options(held: dict[str, Any]) -> dict[str, Any]:
+    """What a library's wrapper was told, as far as it is scalars, and lists and dicts of them."""
+
+    def plain(one: Any, depth: int = 0) -> bool:
+        if type(one) in SCALARS:
+            return True
+        if depth > 3 or len(one if type(one) in (list, tuple, dict) else range(1000)) >= 1000:
+            return False
+        within = [*one.keys(), *one.values()] if type(one) is dict else one
+        return all(plain(part, depth + 1) for part in within)
+
+    return {name: one for name, one in held.items() if plain(one)}
 
 
 class _Hollow:
@@ -93,15 +161,6 @@ _ARRAYS = {
 
 
 _APART = Expansion(worded("apart"), [])
-
-
-def _by_name(value: Any, cls: type) -> Expansion | None:
-    """What another module has under the name that it says of itself: a compiled function, a typing alias."""
-    if cls.__module__ in ("typing", "types", "typing_extensions") and not isinstance(value, types.SimpleNamespace):
-        return Expansion(worded("typing", repr(value)), [])
-    if is_importable(value):
-        return Expansion(worded("of", *named_words(value)), [])
-    return None
 
 
 def named_words(value: Any) -> list[str]:

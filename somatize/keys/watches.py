@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import importlib.util
+import os
 import pathlib
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -24,7 +27,7 @@ from somatize.codecs import arrays
 from .content import content
 from .expansion import Expansion
 from .hashing import SCALARS, worded
-from .outside import is_apart
+from .outside import is_apart, is_library
 from .public import attributes_of
 from .things import Resolver
 
@@ -85,7 +88,10 @@ def _is_fixed_item(value: Any) -> bool:
 class Watches:
     """A list of things to compare. `hold` says whether all of them are as when they were noted."""
 
-    __slots__ = ("_cells", "_classes", "_functions", "_globals", "_holders", "_made", "_values", "state")
+    __slots__ = (
+        *("_absent", "_cells", "_classes", "_environment", "_functions", "_globals", "_holders", "_made", "_scopes"),
+        *("_values", "state"),
+    )
 
     def __init__(self) -> None:
         self.state = True
@@ -97,9 +103,24 @@ class Watches:
         self._values: list[tuple[Any, bytes]] = []
         self._made: list[tuple[Callable[[Any], Any], Any, bytes]] = []
         self._holders: list[tuple[Any, type, int, dict[str, Any]]] = []
+        self._scopes: list[tuple[Mapping[str, Any], tuple[Any, ...]]] = []
+        self._environment: list[tuple[str, str | None]] = []
+        self._absent: list[str] = []
 
     def name(self, scope: Mapping[str, Any], name: str, value: Any) -> None:
         self._globals.append((scope, name, value))
+
+    def scope(self, scope: Mapping[str, Any]) -> None:
+        """All that a module has."""
+        self._scopes.append((scope, tuple(scope.values())))
+
+    def environment(self, name: str, value: str | None) -> None:
+        self._environment.append((name, value))
+
+    def absent(self, module: str) -> None:
+        """A module that could not be imported."""
+        if not _is_there(module):
+            self._absent.append(module)
 
     def cell(self, cell: types.CellType, value: Any) -> None:
         self._cells.append((cell, value))
@@ -146,13 +167,30 @@ class Watches:
         for holder, cls, size, held in self._holders:
             if type(holder) is not cls or not _same_attributes(holder, size, held):
                 return False
+        if (self._scopes or self._environment or self._absent) and not self._surroundings_hold():
+            return False
         return not (self._made or self._values) or self._values_hold()
+
+    def _surroundings_hold(self) -> bool:
+        return (
+            all(len(scope) == len(values) and all(map(is_, scope.values(), values)) for scope, values in self._scopes)
+            and all(os.environ.get(name) == value for name, value in self._environment)
+            and not any(map(_is_there, self._absent))
+        )
 
     def _values_hold(self) -> bool:
         for make, thing, digest in self._made:
             if self._present(make(thing)) != digest:
                 return False
         return not any(self._present(value) != digest for value, digest in self._values)
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module that could not be imported can be found by now."""
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def filling(cell: types.CellType) -> Any:
@@ -200,9 +238,13 @@ def _identity(value: Any) -> Expansion:
     return Expansion(worded("same", id(value)), [])
 
 
+def _of_library(module: Any) -> bool:
+    return type(module) is str and is_library(module)
+
+
 def _by_identity(*, state: bool) -> Resolver:
     # What had no name was refused when the name was made; here it is looked at for a change.
-    made = Resolver(_identity)
+    made = Resolver(_identity, _of_library)
     made.code = made.library = True
     made.state = state
     return made

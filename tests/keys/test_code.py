@@ -274,18 +274,24 @@ def test_a_global_that_is_a_wrapper_is_followed_too(lab, name_of):
     assert "code of `helper`" in difference(first.parts, second.parts)
 
 
-def test_what_other_modules_have_counts_by_name(lab, name_of):
-    lab.module("def scale(x):\n    return 2 * x\nclass Tool:\n    pass\n", "helpers")
+def test_what_other_modules_of_the_project_have_counts(lab, name_of):
+    helpers = "def scale(x):\n    return 2 * x\nclass Tool:\n    pass\nK = 1\n"
+    lab.module(helpers, "helpers")
     source = (
-        "import helpers\nfrom helpers import scale, Tool\ndef node(x):\n    return helpers.scale(x) + scale(x), Tool\n"
+        "import helpers\nfrom helpers import scale, Tool\n"
+        "def node(x):\n    return helpers.scale(x) + scale(x), Tool, helpers.K\n"
     )
     first = name_of(lab.module(source).node)
-    lab.module("def scale(x):\n    return 3 * x\nclass Tool:\n    x = 1\n", "helpers")
-    second = name_of(lab.module(source).node)
-    assert first.digest == second.digest
-    third = name_of(lab.module(source.replace("import scale, Tool", "import scale, Tool as T; Tool = scale")).node)
-    assert third.digest != first.digest
-    assert set(first.parts["code"]) == {"lab:node"}
+    assert set(first.parts["code"]) == {"lab:node", "helpers:scale", "helpers:Tool"}
+    for before, after, sentence in (
+        ("2 * x", "3 * x", "code of `scale`"),
+        ("    pass", "    x = 1", "global `Tool.x` 1, which was not there"),
+        ("K = 1", "K = 2", "global `K` 2 was 1"),
+    ):
+        lab.module(helpers.replace(before, after), "helpers")
+        assert sentence in difference(first.parts, name_of(lab.module(source).node).parts)
+    lab.module(helpers + "def unused(x):\n    return x\nOTHER = 3\n", "helpers")
+    assert name_of(lab.module(source).node).digest == first.digest
 
 
 def test_circles_have_an_end(lab, name_of):

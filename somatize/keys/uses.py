@@ -1,0 +1,281 @@
+"""How code uses what lies around it: which names, which attributes of them, and what it imports, each with its line.
+
+This is read from the bytecode, without running anything. It says no more than what stands side by side there:
+``settings.sub.K`` is a use of the global `settings` with the path ``("sub", "K")``; a name that is loaded without an
+attribute after it has an empty path.
+"""
+
+from __future__ import annotations
+
+import dis
+import weakref
+from collections.abc import Iterable, Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+
+class Use(NamedTuple):
+    """One place where code loads a name."""
+
+    name: str
+    """The global, the free variable, or the module that is imported."""
+    path: tuple[str, ...]
+    """The attributes that are read of it, one of the other."""
+    line: int
+    key: str | None = None
+    """The constant text that follows: a subscript, or the first argument of a call."""
+    key_global: str | None = None
+    """The global name that stands there in its place."""
+    empty: bool = False
+    """Whether it is called, without an argument."""
+    of_parameter: bool = False
+    """Whether the first argument is a parameter of the function, or what a loop goes through."""
+    subscript: bool = False
+    """Whether what follows is a subscript, or what is looked for in it."""
+    writes: bool = False
+    """Whether what follows is a subscript that is assigned or deleted."""
+    level: int = 0
+    """Of an import: how many packages up it starts."""
+
+
+class Method(NamedTuple):
+    """One place where code takes an attribute of what is no name from around it."""
+
+    name: str
+    line: int
+    of_parameter: bool
+
+
+class Uses(NamedTuple):
+    """All uses of a code object and of the code within it."""
+
+    globals: tuple[Use, ...]
+    free: tuple[Use, ...]
+    imports: tuple[Use, ...]
+    methods: tuple[Method, ...]
+    assigned: frozenset[str]
+    """The attributes that are assigned anything but None."""
+    attributes: frozenset[str]
+    """The attributes that are read, and the constant texts, which may name some."""
+    any_attribute: bool
+    """Whether attributes may be assigned by names that are made up as it runs."""
+
+
+_SKIPPED = {
+    "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG", "MAKE_CELL", "NOP", "NOT_TAKEN", "PRECALL", "PUSH_NULL", "RESUME",
+}  # fmt: skip
+_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_DEREF = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+_FAST = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"}
+_READ_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
+_LAST_ATTRIBUTE = {"STORE_ATTR", "DELETE_ATTR"}
+_BY_NAME = {"setattr", "vars", "__dict__", "__setattr__", "update"}
+
+_KNOWN: dict[int, tuple[weakref.ref[CodeType], Uses]] = {}
+
+
+def uses_of(code: CodeType) -> Uses:
+    """The uses in a code object, read once for each object."""
+    known = _KNOWN.get(id(code))
+    if known is not None and known[0]() is code:
+        return known[1]
+    made = _Reading(code).made()
+    number = id(code)
+    _KNOWN[number] = weakref.ref(code, lambda _: _KNOWN.pop(number, None)), made
+    return made
+
+
+class _Import(NamedTuple):
+    module: str
+    path: tuple[str, ...]
+    level: int
+
+
+class _Reading:
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.all = list(_plainly(code))
+        self.globals: list[Use] = []
+        self.free: list[Use] = []
+        self.imports: list[Use] = []
+        self.methods: list[Method] = []
+        self.assigned: set[str] = set()
+        self.attributes: set[str] = {*code.co_names, *(text for text in _texts(code.co_consts))}
+        self._imported: dict[str, list[_Import]] = {}
+        self._given = self._parameters()
+        self._nothing: set[int] = set()  # the places of assignments of None
+
+    def made(self) -> Uses:
+        for place, one in enumerate(self.all):
+            if one.opname == "IMPORT_NAME":
+                self._import(place)
+        for place, one in enumerate(self.all):
+            self._step(place, one)
+        for constant in self.code.co_consts:
+            if isinstance(constant, CodeType):
+                self._within(uses_of(constant))
+        by_name = bool(self.attributes & (_BY_NAME - {"update"}))
+        return Uses(
+            tuple(dict.fromkeys(self.globals)),
+            tuple(dict.fromkeys(self.free)),
+            tuple(dict.fromkeys(self.imports)),
+            tuple(dict.fromkeys(self.methods)),
+            frozenset(self.assigned),
+            frozenset(self.attributes),
+            by_name,
+        )
+
+    def _parameters(self) -> set[str]:
+        """The variables that hold what was handed over, or what a loop over something gives."""
+        code = self.code
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        stored = [place for place, one in enumerate(self.all) if one.opname in ("STORE_FAST", "STORE_DEREF")]
+        looped = {self.all[place].argval for place in stored if self.all[place - 1].opname == "FOR_ITER"}
+        assigned = {self.all[place].argval for place in stored if self.all[place - 1].opname != "FOR_ITER"}
+        return ({*code.co_varnames[:count]} | looped) - assigned
+
+    def _import(self, place: int) -> None:
+        module: str = self.all[place].argval
+        level, wanted = self.all[place - 2].argval, self.all[place - 1].argval
+        after = place + 1
+        if wanted:
+            if self._name(after) != "IMPORT_FROM":  # all names of it
+                self._note_import(_Import(module, (), level), self.all[place])
+            while self._name(after) == "IMPORT_FROM":
+                self._bind(after + 1, _Import(module, (self.all[after].argval,), level))
+                after += 2
+        elif self._name(after) == "IMPORT_FROM":  # import a.b.c as d
+            while not self._name(after).startswith("STORE_"):
+                after += 1
+            self._bind(after, _Import(module, (), level))
+        else:  # import a.b.c, which binds a
+            self._bind(after, _Import(module, ("",), level))
+
+    def _bind(self, place: int, found: _Import) -> None:
+        store = self.all[place]
+        if store.opname in ("STORE_FAST", "STORE_DEREF"):
+            self._imported.setdefault(store.argval, []).append(found)
+        else:
+            self._note_import(found, store)
+
+    def _note_import(self, found: _Import, where: Any) -> None:
+        self.imports.append(Use(found.module, found.path, _line(where), level=found.level))
+
+    def _name(self, place: int) -> str:
+        return self.all[place].opname if 0 <= place < len(self.all) else ""
+
+    def _step(self, place: int, one: Any) -> None:
+        name = one.opname
+        if name in _GLOBAL:
+            self.globals.append(self._use(place, one.argval))
+        elif name in _DEREF and one.argval in self.code.co_freevars:
+            self.free.append(self._use(place, one.argval))
+        elif name in _FAST or name in _DEREF:
+            self._local(place, one.argval)
+        elif name == "STORE_GLOBAL":
+            self.globals.append(Use(one.argval, (), _line(one)))
+        elif name == "STORE_ATTR":
+            self._assignment(place, one.argval)
+        elif name in _READ_ATTRIBUTE and not self._continues(place):
+            self.methods.append(Method(one.argval, _line(one), False))
+
+    def _continues(self, place: int) -> bool:
+        """Whether an attribute is one of a name."""
+        while self._name(place) in _READ_ATTRIBUTE:
+            place -= 1
+        return self._name(place) in _GLOBAL | _DEREF | _FAST
+
+    def _local(self, place: int, variable: str) -> None:
+        use = self._use(place, variable)
+        for one in self._imported.get(variable, ()):
+            self.imports.append(use._replace(name=one.module, path=one.path + use.path, level=one.level))
+        if use.path and variable not in self._imported:
+            given = variable in self._given and len(use.path) == 1
+            self.methods.append(Method(use.path[-1], use.line, given))
+
+    def _use(self, place: int, name: str) -> Use:
+        line = _line(self.all[place])
+        after, path = place + 1, []
+        while self._name(after) in _READ_ATTRIBUTE:
+            path.append(self.all[after].argval)
+            after += 1
+        if self._name(after) in _LAST_ATTRIBUTE:
+            path.append(self.all[after].argval)
+        following = self.all[after] if after < len(self.all) else None
+        key = key_global = None
+        if following is not None and following.opname == "LOAD_CONST" and isinstance(following.argval, str):
+            key = following.argval
+            before = self.all[place - 1] if place else None
+            if before is not None and before.opname in _GLOBAL and before.argval in ("getattr", "hasattr"):
+                path.append(key)
+        elif self._name(after) == "CONTAINS_OP" and self._name(place - 1) == "LOAD_CONST":
+            constant = self.all[place - 1].argval
+            key = constant if isinstance(constant, str) else None
+        elif following is not None and following.opname in _GLOBAL:
+            key_global = following.argval
+        subscript = self._is_subscript(after + 1) or self._name(after) == "CONTAINS_OP"
+        writes = self._name(after + 1) in ("STORE_SUBSCR", "DELETE_SUBSCR")
+        empty = self._name(after) == "CALL" and self.all[after].arg == 0
+        given = following is not None and following.opname in _FAST | _DEREF and following.argval in self._given
+        given = given and self._name(after + 1) not in _READ_ATTRIBUTE | {"BINARY_OP"}
+        return Use(name, tuple(path), line, key, key_global, empty, given, subscript, writes)
+
+    def _is_subscript(self, place: int) -> bool:
+        name = self._name(place)
+        return name == "BINARY_SUBSCR" or (name == "BINARY_OP" and self.all[place].argrepr == "[]")
+
+    def _assignment(self, place: int, attribute: str) -> None:
+        value = place - 2
+        if self._name(value) == "COPY":  # assigned to several at once
+            value -= 1
+        none = self._name(value) == "LOAD_CONST" and self.all[value].argval is None
+        if self._name(place - 1) in _FAST | _DEREF and (none or value in self._nothing):
+            self._nothing.add(place)
+        else:
+            self.assigned.add(attribute)
+
+    def _within(self, uses: Uses) -> None:
+        """Take over what a function within uses; what it has from this one is an import here, or comes from around."""
+        self.globals += uses.globals
+        self.imports += uses.imports
+        self.methods += uses.methods
+        self.assigned |= uses.assigned
+        self.attributes |= uses.attributes
+        for use in uses.free:
+            for one in self._imported.get(use.name, ()):
+                self.imports.append(use._replace(name=one.module, path=one.path + use.path, level=one.level))
+            if use.name in self.code.co_freevars:
+                self.free.append(use)
+            elif use.path and use.name not in self._imported:
+                given = use.name in self._given and len(use.path) == 1
+                self.methods.append(Method(use.path[-1], use.line, given))
+
+
+def _plainly(code: CodeType) -> Iterator[Any]:
+    """The instructions that do something, each with one name at most."""
+    for one in dis.get_instructions(code):
+        if one.opname in _SKIPPED:
+            continue
+        if isinstance(one.argval, tuple) and one.opname.count("FAST") == 2:
+            for name, part in zip(_parts_of(one.opname), one.argval, strict=True):
+                yield one._replace(opname=name, argval=part)
+        else:
+            yield one
+
+
+def _parts_of(name: str) -> tuple[str, str]:
+    first, second = (part.startswith("LOAD") for part in (name, name.partition("FAST_")[2].removeprefix("BORROW_")))
+    return "LOAD_FAST" if first else "STORE_FAST", "LOAD_FAST" if second else "STORE_FAST"
+
+
+def _texts(constants: Iterable[Any]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, tuple):
+            yield from _texts(constant)
+
+
+def _line(instruction: Any) -> int:
+    positions = instruction.positions
+    return (positions.lineno if positions is not None else None) or 0
