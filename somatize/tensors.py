@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from . import strides
 from .errors import DamagedStore, GradientCut, GraphError, NotKeepable, StoreError
 
 _MOST_ELEMENTS = 1000
@@ -421,21 +422,29 @@ def synchronise(device: str) -> None:
 
 
 def dump_tensor(tensor: Any) -> tuple[list[Any], memoryview | bytes]:
-    """A description of a tensor, and its elements: a view of its own memory where that lies on the CPU in one piece.
+    """A description of a tensor, and its elements: a view of its own memory where they fill that, on the CPU.
 
-    It is written detached, and a slice without what it was cut from.
+    It is written detached. The description ends with the strides and the conjugate and negative bits where one of them
+    is not as usual; what repeats an element is written without the repetitions, a view without what lies in its gaps.
+    Raises `NotKeepable`.
     """
     torch = loaded()
     if _crossing.refuses and tensor.requires_grad:
         raise GradientCut(f"it holds a tensor of shape {list(tensor.shape)} that requires a gradient")
     _refuse_unplain(tensor)
+    if vars(tensor):
+        raise NotKeepable(
+            f"a torch tensor with attributes of its own ({', '.join(map(str, vars(tensor)))}) would lose them; "
+            "return them beside it"
+        )
     try:
         with torch.inference_mode(False), torch.no_grad():
-            flat = _flat(tensor.detach())
+            unusual = _unusual(tensor)
+            flat = _flat(_in_a_row(_physical(tensor.detach())) if unusual else tensor.detach())
         data = _memory(flat) if flat.numel() else b""
     except RuntimeError as wrong:
         raise NotKeepable(f"a torch tensor whose elements cannot be read here ({wrong})") from wrong
-    return [_dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), sys.byteorder], data
+    return [_dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), sys.byteorder, *unusual], data
 
 
 def load_tensor(plain: list[Any], absent: dict[str, str], *, given: bool = False) -> Any:
@@ -446,41 +455,108 @@ def load_tensor(plain: list[Any], absent: dict[str, str], *, given: bool = False
     """
     import torch
 
-    dtype_name, shape, device, order, data = plain
+    dtype_name, shape, device, order, *unusual, data = plain
     dtype = getattr(torch, dtype_name)
     if not isinstance(dtype, torch.dtype) or any(type(size) is not int or size < 0 for size in shape):
         raise DamagedStore(f"a tensor of shape {shape} and dtype {dtype_name!r} is nothing that is ever written")
-    if math.prod(shape) * dtype.itemsize != len(data):
+    count = _elements(shape, unusual, dtype)
+    if count * dtype.itemsize != len(data):
         raise DamagedStore(f"a tensor of shape {shape} and dtype {dtype_name!r} does not take {len(data)} bytes")
     if order != sys.byteorder:
         raise StoreError(f"the value holds a torch tensor of a {order}-endian machine, and this one is not")
     # Made within inference mode it could never again take part in training.
     with torch.inference_mode(False):
         if given and torch.frombuffer(data, dtype=torch.uint8).data_ptr() % dtype.itemsize == 0:
-            tensor = torch.frombuffer(data, dtype=dtype).reshape(shape)
-            return tensor if device == "cpu" else _moved(tensor, device, absent)
-        tensor = torch.empty(shape, dtype=dtype, device="cpu")
-        if len(data):
-            _memory(tensor)[:] = data
-        return tensor if device == "cpu" else _moved(tensor, device, absent)
+            flat = torch.frombuffer(data, dtype=dtype)
+        else:
+            flat = torch.empty(count, dtype=dtype, device="cpu")
+            if len(data):
+                _memory(flat)[:] = data
+        return _made(flat, shape, device, unusual, absent)
 
 
 def tensor_over(plain: list[Any], data: Any, absent: dict[str, str]) -> Any:
     """The tensor that `dump_tensor` described, over the memory of `data` itself, and moved to its device."""
     import torch
 
-    dtype_name, shape, device, order = plain
+    dtype_name, shape, device, order, *unusual = plain
     if order != sys.byteorder:
         raise StoreError(f"the value holds a torch tensor of a {order}-endian machine, and this one is not")
     dtype = getattr(torch, dtype_name)
     with torch.inference_mode(False):
         view = memoryview(data).cast("B")
         if not view.nbytes:
-            tensor = torch.empty(shape, dtype=dtype)
+            flat = torch.empty(0, dtype=dtype)
         else:
             view = memoryview(bytearray(view)) if view.readonly else view
-            tensor = torch.frombuffer(view, dtype=torch.uint8).view(dtype).reshape(shape)
-        return tensor if device == "cpu" else _moved(tensor, device, absent)
+            flat = torch.frombuffer(view, dtype=torch.uint8).view(dtype)
+        return _made(flat, shape, device, unusual, absent)
+
+
+def _unusual(tensor: Any) -> list[Any]:
+    """The strides and the two bits of a tensor; nothing for one in C order without them."""
+    bits = [tensor.is_conj(), tensor.is_neg()]
+    steps = tensor.stride()
+    return [] if not any(bits) and steps == strides.contiguous(tensor.shape) else [list(steps), *bits]
+
+
+def _physical(tensor: Any) -> Any:
+    """The elements as they lie in memory, without what is still to be done to them."""
+    tensor = tensor.conj() if tensor.is_conj() else tensor
+    return loaded()._neg_view(tensor) if tensor.is_neg() else tensor
+
+
+def _core(tensor: Any, laid: strides.Layout) -> Any:
+    return tensor.as_strided(laid.shape, laid.strides, tensor.storage_offset())
+
+
+def _in_a_row(tensor: Any) -> Any:
+    """The elements in memory order, each of those that are repeated once. Raises `NotKeepable`."""
+    if not tensor.numel():
+        return tensor
+    laid = strides.layout(tensor.shape, tensor.stride())
+    if laid.dense:
+        return tensor.as_strided((laid.span,), (1,), tensor.storage_offset())
+    if laid.shared or laid.is_wide(tensor.element_size()):
+        what = "overlap, with gaps between" if laid.shared else f"lie scattered over {laid.span:,} places"
+        raise NotKeepable(
+            f"a view of a torch tensor whose {tensor.numel():,} elements {what} would not come back with the same "
+            "strides in less memory; return tensor.contiguous()"
+        )
+    return _core(tensor, laid)
+
+
+def _elements(shape: list[int], unusual: list[Any], dtype: Any) -> int:
+    """How many elements were written for a tensor. Raises `DamagedStore` for what never is."""
+    if not unusual or not math.prod(shape):
+        return math.prod(shape)
+    steps, conj, neg = unusual
+    if len(steps) != len(shape) or any(type(step) is not int or step < 0 for step in steps):
+        raise DamagedStore(f"a tensor of shape {shape} has no strides {steps}")
+    laid = strides.layout(shape, steps)
+    if not {conj, neg} <= {True, False} or (not laid.dense and (laid.shared or laid.is_wide(dtype.itemsize))):
+        raise DamagedStore(f"a tensor of shape {shape} and strides {steps} is nothing that is ever written")
+    return laid.span if laid.dense else laid.size
+
+
+def _made(flat: Any, shape: list[int], device: str, unusual: list[Any], absent: dict[str, str]) -> Any:
+    """A tensor of elements in a row, on its device."""
+    torch = loaded()
+    flat = flat if device == "cpu" else _moved(flat, device, absent)
+    if not unusual:
+        return flat.reshape(shape)
+    steps, conj, neg = unusual
+    if not flat.numel():
+        made = torch.empty_strided(shape, steps, dtype=flat.dtype, device=flat.device)
+    else:
+        laid = strides.layout(shape, steps)
+        if not laid.dense:
+            flat, elements = flat.new_zeros(laid.span), flat
+            flat.as_strided(laid.shape, laid.strides).copy_(elements.reshape(laid.shape))
+        # No view: torch refuses some of what may be done to one that was made without grad.
+        made = flat.new_empty(0).set_(flat.untyped_storage(), flat.storage_offset(), shape, steps)
+    made = torch._neg_view(made) if neg else made
+    return made.conj() if conj else made
 
 
 def versions(thing: object) -> Any:
@@ -509,18 +585,27 @@ def is_compiled(module: Any) -> bool:
     return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
 
 
-def rows_of_bytes(tensor: Any) -> Iterator[memoryview]:
-    """The bytes of a tensor's elements in order: its own memory where that lies so on the CPU, else a bit at a time.
+def named_apart(tensor: Any) -> tuple[list[Any], Iterator[memoryview]]:
+    """What tells a tensor from others but for its elements: dtype, shape, and what of strides and bits is not as usual.
 
-    Raises `NotKeepable` for a tensor that has no plain row of elements.
+    And the bytes of its elements, in memory order, each that is repeated once: its own memory where that lies so on the
+    CPU, else a bit at a time. Raises `NotKeepable` for a tensor that has no plain row of elements.
     """
-    torch = loaded()
     _refuse_unplain(tensor)
+    unusual = _unusual(tensor)
+    return [str(tensor.dtype), list(tensor.shape), *unusual], _rows_of_bytes(tensor, bool(unusual))
+
+
+def _rows_of_bytes(tensor: Any, unusual: bool) -> Iterator[memoryview]:
+    torch = loaded()
     with torch.inference_mode(False), torch.no_grad():
         given = tensor.detach()
         if given.numel() == 0:
             return
-        if given.device.type == "cpu" and given.is_contiguous() and not (given.is_conj() or given.is_neg()):
+        if unusual:
+            given = _physical(given)
+            given = _core(given, strides.layout(given.shape, given.stride()))
+        if given.device.type == "cpu" and given.is_contiguous():
             yield _bytes_of(given)
             return
         yield from map(_bytes_of, _parts(given, _AT_ONCE // given.element_size()))
@@ -532,7 +617,7 @@ def _bytes_of(tensor: Any) -> memoryview:
 
 def _flat(tensor: Any) -> Any:
     """The bytes of a tensor's elements in a row, on the CPU: over its own memory where they lie so."""
-    flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    flat = tensor.cpu().contiguous().reshape(-1)
     # One element is in a row whatever its stride, which torch keeps and then refuses to see as bytes.
     return (flat if flat.numel() != 1 else flat.as_strided((1,), (1,))).view(loaded().uint8)
 
@@ -565,6 +650,8 @@ def is_parameter(cls: type) -> bool:
 
 
 def _refuse_unplain(tensor: Any) -> None:
+    if any(getattr(tensor, "names", ())):  # which later versions of torch do not have
+        raise NotKeepable("a torch tensor with named dimensions would lose the names; return tensor.rename(None)")
     kind = str(tensor.layout).removeprefix("torch.")
     if kind != "strided" or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
         what = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else kind

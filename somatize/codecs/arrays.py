@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from somatize import strides
 from somatize.errors import DamagedStore, NotKeepable
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ def kind_of(cls: type) -> str | None:
 
 
 def dump(value: Any) -> tuple[list[Any], memoryview | bytes]:
-    """A description of an array or scalar, and its elements: a view of its own memory where that lies in one piece.
+    """A description of an array or scalar, and its elements: a view of its own memory where they fill that.
 
-    The order is kept where it is C's or Fortran's, and is C's for any other; a slice gives only its elements.
+    The description says the strides where they are not those of C or Fortran order. What repeats an element is
+    written without the repetitions, a view with gaps without what lies in them. Raises `NotKeepable`.
     """
     import numpy as np
 
@@ -41,7 +43,7 @@ def dump(value: Any) -> tuple[list[Any], memoryview | bytes]:
         return ["bytes"], bytes(value)
     form = _describe(value.dtype)
     array = np.asarray(value)
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    order = _order(array)
     return [form, list(array.shape), order], _elements(array, order)
 
 
@@ -54,6 +56,8 @@ def load(plain: list[Any]) -> Any:
     count = 1
     for size in shape:
         count *= _natural(size)
+    if type(order) is list:
+        return _strided(tuple(shape), dtype, tuple(order), data, count)
     if count * dtype.itemsize != len(data) or order not in ("C", "F"):
         raise DamagedStore(f"an array of shape {tuple(shape)} and dtype {dtype} does not take {len(data)} bytes")
     if is_given(data):
@@ -64,6 +68,54 @@ def load(plain: list[Any]) -> Any:
     if len(data):
         _flat(array, order)[:] = np.frombuffer(data, np.uint8)
     return array
+
+
+def _strided(shape: tuple[int, ...], dtype: np.dtype[Any], steps: tuple[int, ...], data: Any, count: int) -> Any:
+    """An array of strides of neither C nor Fortran order; read-only, as numpy's, where elements share memory."""
+    import numpy as np
+
+    if len(steps) != len(shape) or any(type(step) is not int for step in steps):
+        raise DamagedStore(f"an array of shape {shape} has no strides {steps}")
+    if not count or not dtype.itemsize:
+        return np.ndarray(shape, dtype, buffer=bytearray(), strides=steps)
+    laid = strides.layout(shape, steps, dtype.itemsize)
+    taken = laid.span if laid.dense else laid.size * dtype.itemsize
+    if taken != len(data) or laid.is_wide():
+        raise DamagedStore(f"an array of shape {shape} and strides {steps} does not take {len(data)} bytes")
+    if laid.dense and is_given(data) and (array := _placed(shape, dtype, steps, data, laid)).flags.aligned:
+        return array
+    memory = np.zeros(laid.span, np.uint8)
+    array = _placed(shape, dtype, steps, memory, laid)
+    if laid.dense:
+        memory[:] = np.frombuffer(data, np.uint8)
+    else:
+        core = _core(np.ndarray(shape, dtype, memory, laid.offset, steps), laid)
+        core[...] = np.frombuffer(data, dtype).reshape(laid.shape)
+    return array
+
+
+def _placed(shape: tuple[int, ...], dtype: np.dtype[Any], steps: tuple[int, ...], memory: Any, laid: Any) -> Any:
+    import numpy as np
+
+    array = np.ndarray(shape, dtype, memory, laid.offset, steps)
+    array.flags.writeable = not laid.shared and laid.size == array.size
+    return array
+
+
+def _core(array: np.ndarray[Any, Any], laid: strides.Layout) -> np.ndarray[Any, Any]:
+    turned = array.transpose(laid.order)
+    backwards = [slice(None, None, -1) if array.strides[axis] < 0 else slice(None) for axis in laid.order]
+    return turned[tuple(slice(1) if size == 1 else way for size, way in zip(laid.shape, backwards, strict=True))]
+
+
+def _order(array: np.ndarray[Any, Any]) -> Any:
+    """How an array lies in memory: "C", "F", or its strides."""
+    item = array.dtype.itemsize
+    if not array.size or not item:
+        return list(array.strides) if any(array.strides) else "C"
+    if array.strides == strides.contiguous(array.shape, item):
+        return "C"
+    return "F" if array.strides == strides.contiguous(array.shape[::-1], item)[::-1] else list(array.strides)
 
 
 def is_given(data: Any) -> bool:
@@ -81,14 +133,24 @@ def load_scalar(plain: list[Any]) -> Any:
     return np.bytes_(bytes(data)) if form == "bytes" else load(plain)[()]
 
 
-def _elements(array: np.ndarray[Any, Any], order: str) -> memoryview | bytes:
+def _elements(array: np.ndarray[Any, Any], order: Any) -> memoryview | bytes:
     import numpy as np
 
     if array.nbytes == 0:
         return b""
-    if not array.flags.contiguous and order == "C":
-        array = np.array(array, order="C")
-    return _flat(array, order).data
+    if type(order) is not list:
+        return _flat(array, order).data
+    laid = strides.layout(array.shape, array.strides, array.dtype.itemsize)
+    core = _core(array, laid)
+    if laid.dense:
+        first = core[(*(0,) * core.ndim, None)].view(np.uint8)
+        return np.lib.stride_tricks.as_strided(first, (laid.span,), (1,), writeable=False).data
+    if laid.is_wide():
+        raise NotKeepable(
+            f"a view of {array.size:,} elements that lie scattered over {laid.span:,} bytes would not come back with "
+            "the same strides in less memory; return array.copy()"
+        )
+    return _flat(np.array(core, order="C"), "C").data
 
 
 def _flat(array: np.ndarray[Any, Any], order: Any) -> np.ndarray[Any, Any]:
@@ -158,7 +220,10 @@ def _dtype(form: Any) -> np.dtype[Any]:
 
 
 def named_apart(value: Any) -> tuple[list[Any], Any]:
-    """What tells an array or scalar from others but for its elements: dtype and shape, not the order; and its array."""
+    """What tells an array or scalar from others but for its elements: dtype, shape, and strides where not of C order.
+
+    And its elements, as an array: in memory order, each that is repeated once.
+    """
     import numpy as np
 
     if isinstance(value, np.str_ | np.bytes_):
@@ -167,7 +232,12 @@ def named_apart(value: Any) -> tuple[list[Any], Any]:
         return [type(value).__name__], np.frombuffer(text, np.uint8)
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
     form = "object" if array.dtype == np.object_ else _describe(array.dtype)
-    return [form, list(array.shape)], array.view(np.ndarray)
+    array = array.view(np.ndarray)
+    if array.flags.c_contiguous or not array.dtype.itemsize:
+        return [form, list(array.shape)], array
+    laid = strides.layout(array.shape, array.strides, array.dtype.itemsize)
+    steps = [step if size > 1 else 0 for step, size in zip(array.strides, array.shape, strict=True)]
+    return [form, list(array.shape), steps], _core(array, laid)
 
 
 def rows_of_bytes(array: Any) -> Iterator[memoryview]:

@@ -91,7 +91,7 @@ class Reader:
                 f"a value in format {version} was written by a later somatize; this one reads up to format {FORMAT}"
             )
         length = int.from_bytes(self._data[1:HEAD], "little")
-        if version != FORMAT or self.size < HEAD or not 0 < length <= self.size - HEAD:
+        if not version or version > FORMAT or self.size < HEAD or not 0 < length <= self.size - HEAD:
             raise DamagedStore(f"these {self.size} bytes are no value as it was written; they may be cut short")
         self._taken = HEAD + length
         return self._data[HEAD : self._taken]

@@ -13,8 +13,11 @@ from somatize.errors import NotKeepable
 Ext = msgpack.ExtType
 """What the packer writes as an ext object: a code and its bytes."""
 
-FORMAT = 1
-"""The version of the format, the first byte of everything written."""
+FORMAT = 2
+"""The version of the format, the first byte of everything written: 2 says the strides of arrays and tensors.
+
+What was written in an earlier one is read as it was: it has none of what came with the next.
+"""
 
 DEEPEST = 5_000
 """How many values may lie in one another; a deeper one is refused."""

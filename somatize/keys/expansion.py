@@ -196,13 +196,14 @@ def _of_numpy(value: Any, cls: type) -> Expansion | None:
 
 
 def _of_torch(value: Any, cls: type) -> Expansion | None:
-    words = tensors.plain_words(value)
-    if words is not None:
-        return Expansion(worded("torch", *words), [])
+    plain = tensors.plain_words(value)
+    if plain is not None:
+        return Expansion(worded("torch", *plain), [])
     if not (tensors.is_plain(cls) or tensors.is_parameter(cls)):
         return None
-    kind = ["tensor" if tensors.is_plain(cls) else cls.__name__, str(value.dtype), list(value.shape)]
-    return Expansion(worded("torch.Tensor", kind, memory_digest(tensors.rows_of_bytes(value))), [])
+    words, rows = tensors.named_apart(value)
+    kind = "tensor" if tensors.is_plain(cls) else cls.__name__
+    return Expansion(worded("torch.Tensor", kind, words, memory_digest(rows)), [vars(value)] if vars(value) else [])
 
 
 def _of_fields(value: Any, cls: type, resolve: Resolve) -> Expansion:

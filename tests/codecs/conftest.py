@@ -28,7 +28,7 @@ def _same(a, b):
     if isinstance(a, np.ndarray | np.generic) and not isinstance(a, str):
         if a.dtype.char in "gG":  # of whose bytes some say nothing
             return a.dtype == b.dtype and a.shape == b.shape and repr(a.tolist()) == repr(b.tolist())
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes()
     if isinstance(a, list | tuple | collections.deque):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict):

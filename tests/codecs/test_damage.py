@@ -112,11 +112,20 @@ def test_a_script_made_up_cannot_allocate_or_make_objects():
 def test_the_format_stands_in_front():
     data = codecs.dumps(1)
     assert data[0] == codecs.FORMAT
-    with pytest.raises(NewerFormat, match="format 2"):
-        codecs.loads(b"\x02" + data[1:])
+    newer = codecs.FORMAT + 1
+    with pytest.raises(NewerFormat, match=f"format {newer}"):
+        codecs.loads(bytes([newer]) + data[1:])
     for foreign in (b"", b"\x00", b"\x80\x05K\x01.", b"\x93NUMPY\x01\x00", b"{}"):
         with pytest.raises(DamagedStore):
             codecs.loads(foreign)
+
+
+def test_what_an_earlier_version_wrote_is_read(same):
+    """An array in Fortran order, as format 1 has it, and all that did not change since."""
+    array = np.arange(6, dtype="<i2").reshape(2, 3, order="C").copy("F")
+    written = codecs.dumps([1, "a", {"k": (2.5, None)}, array])
+    assert b"\xa1F" in written
+    assert same(codecs.loads(b"\x01" + written[1:]), [1, "a", {"k": (2.5, None)}, array])
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch):

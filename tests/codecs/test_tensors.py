@@ -12,6 +12,7 @@ import torch
 
 from somatize import codecs
 from somatize.errors import NotKeepable, StoreWarning
+from somatize.keys import content
 
 
 def tensors_equal(a, b):
@@ -19,7 +20,14 @@ def tensors_equal(a, b):
         type(a) is type(b)
         and a.dtype == b.dtype
         and a.shape == b.shape
-        and a.contiguous().reshape(-1).view(torch.uint8).equal(b.contiguous().reshape(-1).view(torch.uint8))
+        and a.stride() == b.stride()
+        and (a.is_conj(), a.is_neg()) == (b.is_conj(), b.is_neg())
+        and a.resolve_conj()
+        .resolve_neg()
+        .contiguous()
+        .reshape(-1)
+        .view(torch.uint8)
+        .equal(b.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8))
     )
 
 
@@ -76,6 +84,75 @@ def test_a_tensor_comes_back_detached_and_a_slice_alone(back):
     assert tensors_equal(back(torch.arange(6).reshape(2, 3).T), torch.arange(6).reshape(2, 3).T)
     assert torch.equal(back(torch.tensor([1 + 2j]).conj()), torch.tensor([1 - 2j]))
     assert torch.equal(back(torch.ones(2, 1).expand(2, 3)), torch.ones(2, 3))
+
+
+BASE = torch.arange(2400.0).reshape(20, 30, 4)
+VIEWS = {
+    "transposed": BASE.permute(2, 0, 1),
+    "channels last": torch.ones(2, 3, 40, 5).to(memory_format=torch.channels_last),
+    "channels last of one": torch.ones(2, 1, 40, 5).to(memory_format=torch.channels_last),
+    "of every other": BASE[:, ::2, 1:3],
+    "a column": BASE[:, 3, 2],
+    "a diagonal": BASE[:, :, 0].diagonal(),
+    "windows": torch.arange(500).unfold(0, 7, 1),
+    "without elements": BASE[:0, ::2],
+    "expanded": BASE[0].expand(50, 30, 4),
+    "expanded between": BASE[:, :1].expand(20, 9, 4),
+    "expanded and turned": BASE[0].t().expand(50, 4, 30),
+    "expanded with gaps": BASE[0, :, 0].expand(50, 30),
+    "of one element": torch.tensor(3.5, dtype=torch.bfloat16).expand(10, 10),
+    "conjugate": (BASE + 1j).conj(),
+    "conjugate and turned": (BASE + 1j).conj().permute(2, 1, 0)[::2],
+    "negative": (BASE + 1j).conj().imag,
+    "small": torch.ones(2, 2).t(),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_a_view_comes_back_with_its_strides(back, kind):
+    view = VIEWS[kind]
+    again = back([view, 1])[0]
+    assert tensors_equal(again, view)
+    assert not again._is_view() or again.is_conj() or again.is_neg()
+    assert content(again) == content(view)
+    assert tensors_equal(codecs.take(memoryview(bytearray(codecs.dumps(view)))), view)
+
+
+@pytest.mark.parametrize("turn", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_a_large_view_lies_in_the_memory_that_was_given(turn):
+    large = torch.arange(400_000.0).reshape(100, 400, 10).permute(turn)
+    written = codecs.dumps(large)
+    data = codecs.room(written, len(written))
+    data[:] = written
+    made = codecs.take(data)
+    assert tensors_equal(made, large)
+    made.zero_()
+    assert data[-1000:] == bytes(1000)
+
+
+def test_a_loaded_view_can_be_trained(back):
+    with torch.no_grad():
+        again = back(torch.ones(4, 3).t())
+    again += torch.nn.Parameter(torch.ones(3, 4))
+    again.sum().backward()
+
+
+def test_what_is_expanded_is_written_once_and_what_is_scattered_is_refused():
+    assert len(codecs.dumps(torch.arange(10).expand(100_000, 10))) < 400
+    assert len(codecs.dumps(torch.zeros(1000, 20)[:, 3])) < 4400
+    for view, words in {
+        torch.arange(1_000_000)[::100_000]: "scattered over 900,001 places",
+        torch.arange(100)[::3].unfold(0, 7, 1): "overlap, with gaps between",
+    }.items():
+        with pytest.raises(NotKeepable, match=rf"value\[1\] .*{words}.*tensor.contiguous\(\)"):
+            codecs.dumps([1, view])
+
+
+def test_a_tensor_with_attributes_is_refused():
+    tensor = torch.ones(2)
+    tensor.unit = "m"
+    with pytest.raises(NotKeepable, match=r"attributes of its own \(unit\)"):
+        codecs.dumps({"t": tensor})
 
 
 def test_a_loaded_tensor_belongs_to_the_caller():
