@@ -185,7 +185,7 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
                         try:
                             entering(node)
                         except Exception as error:
-                            forward.refuse(error)
+                            forward.refuse(error, entering)
                     else:
                         forward.enter(node)
                     tell, entering = forward.tell, forward.entering

@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from threading import get_ident
+from types import BuiltinMethodType
 from typing import Any
 
+from .errors import RecordLost, SomatizeError
 from .facts import Fact, Watcher
 from .notices import warn
 
@@ -69,6 +71,8 @@ class Forward(Place):
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
     over: bool = False
+    several: bool = False
+    """Whether `tell` is `fan_out`."""
 
     @property
     def forward(self) -> Forward:
@@ -78,8 +82,8 @@ class Forward(Place):
     def share(self) -> None:
         """From now on, whoever tells this forward's watchers takes the gate first."""
         if self.gate is None:
-            with _SHARING:
-                self.gate = self.gate or threading.RLock()
+            # Whoever comes first gives it, without a lock that a signal's handler would wait for.
+            self.gate = self.__dict__.setdefault("shared", threading.RLock())
 
     def say(self, fact: Fact) -> None:
         """Tell every watcher, guarded: the way for all but the engine's own loop."""
@@ -108,8 +112,16 @@ class Forward(Place):
             except Exception as error:
                 self.refuse(error)
 
-    def refuse(self, error: Exception) -> None:
-        """The only watcher there is raised: it is told nothing more of this forward."""
+    def refuse(self, error: Exception, call: Any = None) -> None:
+        """The only watcher there is raised: it is told nothing more of this forward.
+
+        Raises what came from outside, as from a signal's handler: that is not the watcher's.
+        """
+        call = call or self.tell  # as it was called, whoever wrapped it
+        if self.several or self.raised:  # then what was called is this forward's own
+            raise error
+        if self.doors[0].passes(error, call) if self.doors else from_outside(error, call):
+            raise error
         warn(self.doors[0].watcher if self.doors else self.tell, error)
         self.raised, self.doors = self.doors, ()
         self.tell = told_nothing
@@ -122,10 +134,11 @@ class Forward(Place):
         for door in doors:
             try:
                 door.tell(fact if door is doors[-1] else fact.copy())
-            except Exception as error:
-                self._leave_out(door, error)
             except BaseException as error:
-                interrupt = interrupt or error
+                if not isinstance(error, Exception) or door.passes(error):
+                    interrupt = interrupt or error
+                else:
+                    self._leave_out(door, error)
         if interrupt is not None:
             raise interrupt
 
@@ -142,7 +155,7 @@ class Forward(Place):
             try:
                 self.entering(*where)
             except Exception as error:
-                self.refuse(error)
+                self.refuse(error, self.entering)
 
     def enter_all(self, *where: str) -> None:
         """`entering`, guarded, for whoever has it."""
@@ -157,7 +170,7 @@ class Forward(Place):
                 entering(*where)
             except Exception as error:
                 self.entering = None
-                self._leave_out(door, error)
+                self._leave_out(door, error, entering)
 
         return enter
 
@@ -176,9 +189,11 @@ class Forward(Place):
                 try:
                     offered(*said)
                 except Exception as error:
-                    self._leave_out(door, error)
+                    self._leave_out(door, error, offered)
 
-    def _leave_out(self, door: Door, error: Exception) -> None:
+    def _leave_out(self, door: Door, error: Exception, call: Any = None) -> None:
+        if door.passes(error, call):
+            raise error
         if door in self.doors:
             warn(door.watcher, error)
             self.raised += (door,)
@@ -197,7 +212,7 @@ class Forward(Place):
         with self.gate:  # type: ignore[union-attr]
             if not self.over:
                 self.doors += tuple(door for door in self.present if door.sink is sink and door not in self.doors)
-                self.tell = self.fan_out
+                self.tell, self.several = self.fan_out, True
 
     def status(self) -> Any:
         """The status that the first watcher with one offers, or None."""
@@ -231,10 +246,11 @@ class Forward(Place):
                     remember(door.watcher, door.sink, self.parent, closed=True)
                 if door.closed is not None:
                     door.closed()
-            except Exception as error:
-                warn(door.watcher, error)
             except BaseException as error:
-                interrupt = interrupt or error
+                if not isinstance(error, Exception) or door.passes(error, door.closed):
+                    interrupt = interrupt or error
+                else:
+                    warn(door.watcher, error)
         if self.tell is not None:
             # They may hold this forward, which would then be garbage to collect.
             self.tell, self.entering = told_nothing, None
@@ -243,14 +259,13 @@ class Forward(Place):
 
     def left_by(self, error: BaseException) -> None:
         """An exception leaves the forward: the sinks are closed that an interrupt kept from it, if they know of it."""
-        if isinstance(error, Exception):  # which took the usual way
-            return
         for door in self.opened or self.doors + self.raised:
             if door.closed is not None and getattr(door.sink, "over", True) is False:
                 try:
                     door.closed()
                 except Exception as refused:
-                    warn(door.watcher, refused)
+                    if type(refused) is not type(error):  # else it is what leaves the forward already
+                        warn(door.watcher, refused)
 
 
 class Branch(Place):
@@ -283,6 +298,12 @@ class Door:
         self.closed = closed
         self.remembered = remembered
         """Whether a context is to know it, for facts said later."""
+
+    def passes(self, error: Exception, call: Any = None) -> bool:
+        """Whether an exception that left a call of the watcher (of `tell` unless named) came from outside."""
+        if getattr(self.sink, "library", False):
+            return not isinstance(error, SomatizeError) or isinstance(error, RecordLost)
+        return from_outside(error, call or self.tell)
 
 
 class Closings:
@@ -349,7 +370,6 @@ HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
 LAST: ContextVar[dict[int, Last]] = ContextVar("somatize.last", default={})  # noqa: B039  never changed in place
 """Of each watcher, by its id, the sink that opened or closed last in this context."""
 _PROBE: ContextVar[None] = ContextVar("somatize.probe")
-_SHARING = threading.Lock()
 _REMEMBERED = 64
 _RECENT = 64
 """How many closings of a watcher are known in contexts other than those they happened in."""
@@ -432,6 +452,23 @@ def task_here() -> Any:
     if asyncio is None or asyncio._get_running_loop() is None:
         return None
     return asyncio.current_task()
+
+
+def from_outside(error: BaseException, call: Any) -> bool:
+    """Whether an exception that was caught around `call` came in before or after it, as from a signal's handler.
+
+    Its traceback then does not go through the code of `call`. Where that is not known, it is the call's own.
+    """
+    if type(call) is BuiltinMethodType and type(call.__self__) is list:
+        return not isinstance(error, MemoryError)
+    call = getattr(call, "__func__", call)
+    code = getattr(call, "__code__", None) or getattr(getattr(type(call), "__call__", None), "__code__", None)  # noqa: B004
+    if code is None or error.__traceback__ is None:
+        return False
+    within = error.__traceback__.tb_next
+    if within is None:  # no frame began: the call was refused, or a thread was thrown the exception
+        return not isinstance(error, TypeError | RecursionError | MemoryError)
+    return within.tb_frame.f_code is not code
 
 
 def told_nothing(fact: Fact) -> None:

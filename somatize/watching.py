@@ -8,7 +8,8 @@ The rules a watcher can rely on:
 - It gets a dict of its own, and during one forward it is never called by two threads at once.
 - One that raises does not stop the work: a `WatcherWarning` shows its traceback once, it is told nothing more of
   that forward, and the others still are. The same holds for everything else a sink offers.
-- ``KeyboardInterrupt``, ``SystemExit`` and their like pass through, after the others got the same fact. What
+- ``KeyboardInterrupt``, ``SystemExit`` and their like pass through, after the others got the same fact; so does any
+  exception that a signal's handler (a time limit) raises in a Recorder, a Live or a Status. What
   `opens` refuses with an error of this library is raised too: nothing has run yet, so nothing is lost.
 """
 
@@ -22,7 +23,7 @@ from .attribution import Several, addressed, sink_here
 from .errors import SomatizeError, WatchingError
 from .facts import Fact, Watcher
 from .notices import warn, warn_late, warn_of
-from .places import HERE, Branch, Door, Forward, Place, remember, task_here, told_nothing
+from .places import HERE, Branch, Door, Forward, Place, from_outside, remember, task_here, told_nothing
 
 __all__ = [
     "HERE",
@@ -64,6 +65,8 @@ class Sink(Protocol):
     - ``sleeps(forward)`` says whether it need be told nothing of a forward that calls one node after another, because
       nobody looks at what it shows; when somebody does, it calls ``forward.rouse(itself)``.
     - ``status`` is what `ctx.status` gives to node code.
+    - ``library``, where true, says that it is one of the library's own: what is raised in it came from outside, as from
+      a signal's handler, and passes through.
     - ``forgets``, where true, says that no late facts are meant for it, so that no context has to remember it.
 
     Only `tell` carries facts: the others are never stored as such. A context remembers the sink that opened or
@@ -108,7 +111,7 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
         return
     try:
         for watcher in watchers:
-            forward.doors += _open(watcher, graph)
+            _open(forward, watcher, graph)
     except BaseException:  # an error of this library, or an interrupt
         forward.close()
         raise
@@ -122,7 +125,8 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
 
 def _watch_one(forward: Forward, watcher: Any, graph: Any, plain: bool) -> None:
     """`watch` for one who wants a sink, which is what most forwards have; it is what it costs to record one."""
-    forward.doors = doors = _open(watcher, graph)
+    _open(forward, watcher, graph)
+    doors = forward.doors
     if not doors:
         return
     door = doors[0]
@@ -142,7 +146,7 @@ def _tell(forward: Forward, doors: tuple[Door, ...], *, plain: bool) -> None:
         else:
             forward.entering = getattr(door.sink, "entering", None)
     elif doors:
-        forward.tell = forward.fan_out
+        forward.tell, forward.several = forward.fan_out, True
         wanted = []
         for door in doors:
             if plain and hasattr(door.sink, "place"):
@@ -266,21 +270,24 @@ def runs_later(watcher: Any) -> bool:
     return any(getattr(getattr(one, "__code__", None), "co_flags", 0) & _LATER for one in called)
 
 
-def _open(watcher: Any, graph: Any) -> tuple[Door, ...]:
+def _open(forward: Forward, watcher: Any, graph: Any) -> None:
+    """Add the door of a watcher to those of `forward`, in here: what is returned is lost to an interrupt."""
     opens = getattr(watcher, "opens", None)
     if opens is None:
-        return (Door(watcher, watcher, None, None, False),)
-    sink = closed = None
+        forward.doors += (Door(watcher, watcher, None, None, False),)
+        return
+    sink: Any = _open
     try:
         sink = opens(graph)
         closed = getattr(sink, "closed", None)
-        return (Door(watcher, sink.tell, sink, closed, not getattr(sink, "forgets", False)),)
+        forward.doors += (Door(watcher, sink.tell, sink, closed, not getattr(sink, "forgets", False)),)
     except SomatizeError:
         raise
-    except Exception as error:
-        warn(watcher, error)
-        return ()
-    except BaseException:  # an interrupt, after it was opened
-        if closed is not None and getattr(sink, "over", True) is False:
-            closed()
+    except BaseException as error:
+        own = not getattr(watcher, "library", sink is _open and from_outside(error, opens))
+        if own and isinstance(error, Exception):
+            warn(watcher, error)
+            return
+        if getattr(sink, "over", True) is False:
+            sink.closed()
         raise

@@ -61,9 +61,12 @@ def looks(code: CodeType) -> frozenset[int]:
 
 
 class InterruptAt:
-    """Raises KeyboardInterrupt at the `point`-th of those points in the functions of somatize's engine named."""
+    """Raises `kind` at the `point`-th of those points in the functions of somatize's engine named."""
 
-    def __init__(self, point: int, *names: str, files: tuple[str, ...] = FILES) -> None:
+    def __init__(
+        self, point: int, *names: str, files: tuple[str, ...] = FILES, kind: type[BaseException] = KeyboardInterrupt
+    ) -> None:
+        self.kind = kind
         self.left = point
         self.names = names
         self.files = files
@@ -77,7 +80,7 @@ class InterruptAt:
             self.left -= 1
             if self.left < 0:
                 self.where = f"{frame.f_code.co_name}, line {frame.f_lineno}, at {frame.f_lasti}"
-                raise KeyboardInterrupt(self.where)
+                raise self.kind(self.where)
         return self
 
 
@@ -87,7 +90,7 @@ def interrupted(call: Callable[[], object], interrupt: InterruptAt) -> str:
     sys.settrace(interrupt)
     try:
         call()
-    except KeyboardInterrupt as error:
+    except interrupt.kind as error:
         sys.settrace(traced)
         if str(error) != interrupt.where:
             raise
@@ -162,6 +165,30 @@ def test_a_second_interrupt_while_the_first_is_told_leaves_it_told(first: type[B
         if not interrupt.where:
             break
     assert point > 8
+
+
+class TimeUp(Exception):
+    """What the handler of a time limit raises."""
+
+
+@pytest.mark.parametrize("watching", ["a list's append", "a function", "several"])
+def test_a_time_limit_that_comes_as_a_watcher_is_told_is_not_taken_for_the_watchers(watching: str) -> None:
+    told: list[Any] = []
+
+    def tells(fact: Any) -> None:
+        told.append(fact)
+
+    given: dict[str, Any] = {"a list's append": told.append, "a function": tells, "several": [tells, told.append]}
+    run = graph()
+    run.plan()
+    for point in itertools.count():
+        told.clear()
+        interrupt = InterruptAt(point, "_observe", "_within", "say", "_say", "fan_out", kind=TimeUp)
+        where = interrupted(lambda: run.forward(-1, watching=given[watching]), interrupt)
+        assert told == [] or told[-1]["fact"] in ("broke", "finished"), where
+        if not where:
+            break
+    assert point > 30
 
 
 class Knowing(Sinks):

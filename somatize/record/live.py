@@ -35,6 +35,7 @@ NUMBERED_AFTER = 0.25
 class LiveSink:
     """Where the facts of one forward go. It lives on after that, for facts that are said later."""
 
+    library = True
     __slots__ = ("_live", "last", "nodes", "opened", "over", "row", "said", "token", "wanted")
 
     def __init__(self, live: weakref.ref[Live], wanted: Mapping[str, list[tuple[str, str]]]) -> None:
@@ -88,6 +89,8 @@ class Live:
     Without these libraries, and where a notebook is run with nobody to look (nbconvert, papermill), the
     cell holds the figure as a still. In a terminal its `repr` says where the run stands.
     """
+
+    library = True
 
     def __init__(
         self, title: str | None = None, *, of: str | Sequence[str] = "loss", summarising: Iterable[str] = ("loss",)

@@ -40,6 +40,7 @@ class ForwardSink(Pending):
 
     token: Any = None
     forgets = False
+    library = True
 
     def entering(self, node: str, host: str | None = None) -> None:  # noqa: ARG002  a part of the protocol
         """Remember that a node begins: an open or a lost forward names the nodes it is in."""
@@ -94,6 +95,8 @@ class Recorder:
     about once, and written when there is room. Threads may share a recorder. A forked child that uses one goes on
     as a writer of its own. It can be pickled: it then opens the same run where it arrives.
     """
+
+    library = True
 
     def __init__(
         self,
@@ -163,7 +166,11 @@ class Recorder:
         if self._by_hand.used:
             self._by_hand.real_one_begins()
         sink = ForwardSink()
-        writer.begins(sink)
+        try:
+            writer.begins(sink)
+        except BaseException:
+            writer.forgets(sink)
+            raise
         return sink
 
     def __call__(self, fact: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ class ForwardTasks:
 
     __slots__ = ("_asked", "_counting", "_forward", "_graph", "_nodes", "_there", "_tree", "status", "task")
     forgets = True
+    library = True
 
     def __init__(self, status: Status, tree: Tree, graph: Any) -> None:
         self.status = status

@@ -38,6 +38,8 @@ class Status:
     and unpickled elsewhere, it is a copy that works and that nobody sees.
     """
 
+    library = True
+
     def __init__(
         self,
         *,

@@ -109,7 +109,7 @@ def _blocks_before(txn: Writing, run: int, writer: int, block: Block) -> Iterabl
     """The blocks of this writer to be joined with a new one: no larger than what they are joined with."""
     key = schema.block_key(b"c", run, block.numbers["forward"][0], writer)
     prefix = schema.run_prefix(b"c", run)
-    rows, size = len(block), len(block.body)
+    rows, size, first = len(block), len(block.body), block.numbers["forward"][0]
     for _ in range(_LOOK_BACK):
         found = txn.before(key)
         if found is None or not found[0].startswith(prefix):
@@ -125,9 +125,9 @@ def _blocks_before(txn: Writing, run: int, writer: int, block: Block) -> Iterabl
             before = Block.stored(chunk, body)
         except BadValue:
             return  # damage stays where it is, to be found by `check`
-        if before.numbers["forward"][-1] > block.numbers["forward"][0]:
-            return
-        rows, size = rows + chunk.rows, size + len(body)
+        if before.numbers["forward"][-1] > first:
+            return  # rows of both lie between each other, of forwards that went on while others ended
+        rows, size, first = rows + chunk.rows, size + len(body), before.numbers["forward"][0]
         yield key, before
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from io import FileIO
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ class Appender:
         """Up to where the journal was committed."""
         self.batch = self._begun(self.taken)
         self._closed = False
-        self._files: dict[int, int] = {}
+        self._files: dict[int, FileIO] = {}
         self._generation = -1
 
     @property
@@ -70,11 +71,13 @@ class Appender:
         generation = self._generation + 1
         path = self.opened.journals / journal.file_name(self.id, generation)
         start = journal.header({**self.about, "run": self.run, "name": self.name, "fields": list(self.fields)})
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        # A file and no descriptor, as an interrupt may come before it is kept: then it is closed, and begun anew.
+        file = FileIO(path, "ab+")
         try:
-            write_whole(fd, start, 0)
-        except OSError:
-            os.close(fd)
+            file.truncate(0)
+            write_whole(file.fileno(), start, 0)
+        except BaseException:
+            file.close()
             path.unlink(missing_ok=True)
             raise
         if self._generation < 0:
@@ -82,8 +85,8 @@ class Appender:
             self.batch = self._begun(self.taken)
         else:
             self.batch.give_up()
-        self._files[generation] = fd
-        self._generation, self.pen.fd, self.pen.size = generation, fd, len(start)
+        self._files[generation] = file
+        self.pen.size, self.pen.fd, self._generation = len(start), file.fileno(), generation
 
     def _say(self, pending: Pending | None, kind: int, said: Said, keep: bool = True) -> bool:
         """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it."""
@@ -154,8 +157,8 @@ class Appender:
 
     def read_journal(self, generation: int, start: int, most: int) -> bytes:
         """A slice of what was appended."""
-        fd = self._files.get(generation, -1)
-        return read_from(fd, start, most) if fd >= 0 else b""
+        file = self._files.get(generation)
+        return read_from(file.fileno(), start, most) if file is not None else b""
 
     def next_journal(self, generation: int) -> bool:
         """A journal was taken in to its end; if it is not the last one, go on to the next."""
@@ -164,12 +167,12 @@ class Appender:
                 return False
             self._drop_file(generation)
             following = generation + 1
-            found = journal.read_header(os.pread(self._files[following], 1 << 16, 0))
+            found = journal.read_header(os.pread(self._files[following].fileno(), 1 << 16, 0))
             self.taken = (following, found[1] if found is not None else 0)
             return True
 
     def _drop_file(self, generation: int) -> None:
-        os.close(self._files.pop(generation))
+        self._files.pop(generation).close()
         (self.opened.journals / journal.file_name(self.id, generation)).unlink(missing_ok=True)
 
     def _begun(self, start: Position) -> Batch:

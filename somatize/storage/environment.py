@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from somatize.errors import DamagedStore, NotWritten, SomatizeError, StoreError, StoreReadOnly
+from somatize.service_thread import ServiceThread
 
 from . import place
 from .gate import Gate
@@ -33,6 +33,7 @@ T = TypeVar("T")
 FIRST_MAP = 16 << 20
 """Bytes of address space to begin with. It takes no disk: the file is as long as what was written."""
 _VERIFIED_PAGES = 1000
+_LINGERS = 2.0
 _ATTEMPTS = 40
 
 
@@ -49,7 +50,7 @@ class Environment:
         self.writable = writable
         self._full_sync = full_sync
         self._gate = Gate()
-        self._writer = threading.Lock()
+        self._service = ServiceThread(_LINGERS)
         self._env: Any = None
         self._lmdb: Any = None
         self._fd = -1
@@ -89,20 +90,23 @@ class Environment:
         """Go on in the newest file, if somebody compacted this one. In a directory that is gone it stays as it is."""
         if self._generation.is_last() or self._gate.has_me() or not self._generation.is_at_home():
             return
-        with self._alone():
-            if not self._generation.is_last():
-                before = self._env, self._fd
-                self._open()
-                self._let_go(*before)
+        self._alone(self._reopen)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        try:
-            if not self._gate.shut(patience=60.0):
-                raise StoreError(f"{self.path} is being read for a minute; it cannot be opened anew meanwhile")
-            yield
-        finally:
-            self._gate.open()
+    def _reopen(self) -> None:
+        if not self._generation.is_last():
+            before = self._env, self._fd
+            self._open()
+            self._let_go(*before)
+
+    def _alone(self, work: Callable[[], object]) -> None:
+        """Do what must be done while nobody has a transaction open."""
+        with self._gate.door:
+            try:
+                if not self._gate.shut(patience=60.0):
+                    raise StoreError(f"{self.path} is being read for a minute; it cannot be opened anew meanwhile")
+                work()
+            finally:
+                self._gate.open()
 
     @staticmethod
     def _let_go(env: Any, fd: int) -> None:
@@ -141,42 +145,47 @@ class Environment:
         env.reader_check()
         return env
 
-    def read(self) -> AbstractContextManager[Reading]:
+    @contextmanager
+    def read(self) -> Iterator[Reading]:
         """A snapshot for the length of the `with`. Values are views into it: copy what should stay."""
-        return Snapshot(self)
-
-    def enter(self, snapshot: Snapshot) -> None:
-        """Give a snapshot its transaction, inside of the gate; none where there are no locks to take."""
         self._follow()
         if self._env is None:
+            yield PageFile(self._fd)
             return
+        while True:
+            inside = self._gate.one_of_many()
+            with inside:
+                txn = self._begin(inside)
+                if txn is not None:
+                    with txn:
+                        yield Writing(txn)
+                    return
+            self._wait(inside)
+
+    def _read(self, work: Callable[[Reading], T]) -> T:
+        """What `work` makes of a snapshot, which takes locks. An interrupt ends the snapshot, wherever it comes."""
+        self._follow()
         for _ in range(_ATTEMPTS):
-            self._gate.enter()
-            try:
-                snapshot.txn = self._begin()
-            finally:  # also when Ctrl-C comes in between
-                if snapshot.txn is None:
-                    self._gate.leave()
-            if snapshot.txn is not None:
-                return
-            self._adopt_size()
+            inside = self._gate.one_of_many()
+            with inside:
+                txn = self._begin(inside)
+                if txn is not None:
+                    with txn:
+                        return work(Writing(txn))
+            self._wait(inside)
         raise StoreError(f"{self.path} grows faster than it can be opened")
 
-    def leave(self, snapshot: Snapshot) -> None:
-        """End a snapshot's transaction, if it has one."""
-        txn, snapshot.txn = snapshot.txn, None
-        if txn is not None:
-            try:
-                txn.abort()
-            finally:
-                self._gate.leave()
+    def _wait(self, inside: AbstractContextManager[Any]) -> None:
+        """Wait until whoever is alone is through; if nobody is, another process grew the map."""
+        if self._gate.lets_in(inside):
+            self._adopt_size()
+        while not self._gate.lets_in(inside):
+            self._gate.wait()
 
-    def pages(self) -> PageFile:
-        """A snapshot without locks."""
-        return PageFile(self._fd)
-
-    def _begin(self) -> Any:
-        """A read transaction; None if another process grew the map."""
+    def _begin(self, inside: AbstractContextManager[Any]) -> Any:
+        """A read transaction; None if one is not let in, or another process grew the map."""
+        if not self._gate.lets_in(inside):
+            return None
         lmdb = self._lmdb
         for _ in range(_ATTEMPTS):
             try:
@@ -192,8 +201,7 @@ class Environment:
         """What `work` makes of one snapshot; without locks it is tried again until the snapshot held still."""
         if self._env is not None:
             try:
-                with self.read() as reading:
-                    return work(reading)
+                return self._read(work)
             except (BadPages, BadValue):
                 with self._named():
                     raise
@@ -239,40 +247,43 @@ class Environment:
 
         `work` may run again, from the start, if the map has to grow. What it raises undoes all. Raises `NotWritten`.
         """
-        import lmdb
-
         if not self.writable:
             raise StoreReadOnly(f"{self.path.parent} may only be read")
-        with self._writer:
-            while True:
-                self._follow()
-                try:
-                    with self._gate.one_of_many(), self._named():
+        return self._service.run(lambda: self._write(work))
+
+    def served(self, work: Callable[[], T]) -> T:
+        """What `work` gives, done where nothing else is written meanwhile and where no signal's handler comes."""
+        return self._service.run(work)
+
+    def _write(self, work: Callable[[Writing], T]) -> T:
+        import lmdb
+
+        while True:
+            self._follow()
+            try:
+                inside = self._gate.one_of_many()
+                with inside, self._named():
+                    if self._gate.lets_in(inside):
                         return self._transact(work)
-                except _Moved:
-                    continue
-                except lmdb.MapFullError:
-                    self._grow()
-                except lmdb.MapResizedError:
-                    self._adopt_size()
-                except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
-                    raise DamagedStore(f"{self.path} is damaged: {error}") from error
-                except lmdb.Error as error:
-                    raise NotWritten(*_cause(error, self.directory), str(self.path)) from error
+                self._gate.wait()
+            except _Moved:
+                continue
+            except lmdb.MapFullError:
+                self._grow()
+            except lmdb.MapResizedError:
+                self._adopt_size()
+            except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
+                raise DamagedStore(f"{self.path} is damaged: {error}") from error
+            except lmdb.Error as error:
+                raise NotWritten(*_cause(error, self.directory), str(self.path)) from error
 
     def _transact(self, work: Callable[[Writing], T]) -> T:
-        txn = self._env.begin(write=True, buffers=True)
-        try:
+        with self._env.begin(write=True, buffers=True) as txn:  # which commits, or aborts where something is raised
             if not self._generation.is_last():  # compacted while this waited for its turn
                 if not self._generation.is_at_home():
                     raise place.gone(self.directory)
                 raise _Moved
-            made = work(Writing(txn))
-            txn.commit()
-            return made
-        except BaseException:
-            txn.abort()
-            raise
+            return work(Writing(txn))
 
     def _grow(self) -> None:
         # Doubling may be too little for one large value; then the next attempt comes here again.
@@ -283,23 +294,24 @@ class Environment:
         self._resize(0)
 
     def _resize(self, size: int) -> None:
-        with self._alone():
-            self._env.set_mapsize(size)
+        self._alone(lambda: self._env.set_mapsize(size))
 
     def compact(self) -> None:
         """Give free space back to the disk: write a copy without it, which takes the file's place.
 
         Others may read and write meanwhile; they go on in the successor by themselves.
         """
-        with self._writer:
-            self._follow()
-            txn = self._env.begin(write=True)  # nobody writes to the old file once its successor is there
-            try:
-                if self._generation.is_last():
-                    self._generation.succeed(self.copy_to)
-            finally:
-                txn.abort()
-            self._follow()
+        self._service.run(self._compact)
+
+    def _compact(self) -> None:
+        self._follow()
+        txn = self._env.begin(write=True)  # nobody writes to the old file once its successor is there
+        try:
+            if self._generation.is_last():
+                self._generation.succeed(self.copy_to)
+        finally:
+            txn.abort()
+        self._follow()
 
     def sweep(self) -> None:
         """Clear away the marks of readers that were killed; they would keep old pages from being used again.
@@ -309,9 +321,10 @@ class Environment:
         if self._env is None:
             return
         self._env.reader_check()
-        if self._gate.shut_at_once():
+        with self._gate.door:
             try:
-                self._env.set_mapsize(0)
+                if self._gate.shut(patience=0.0):
+                    self._env.set_mapsize(0)
             finally:
                 self._gate.open()
 
@@ -321,51 +334,45 @@ class Environment:
             raise StoreReadOnly(f"{self.path.parent} may only be read without locks; copy it as files")
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with self._gate.one_of_many():
-                self._env.copyfd(fd, compact=True)
+            inside = self._gate.one_of_many()
+            while True:
+                with inside:
+                    if self._gate.lets_in(inside):
+                        self._env.copyfd(fd, compact=True)
+                        break
+                self._gate.wait()
             os.fsync(fd)
         except self._lmdb.Error as error:
             raise NotWritten(*_cause(error, target.parent), str(target)) from error
         finally:
             os.close(fd)
 
-    def close(self) -> None:
-        """Unmap the file, once the transactions of other threads have ended."""
-        self._gate.shut(patience=60.0)
-        self._let_go(self._env, self._fd)
-        self._env, self._fd = None, -1
+    def close(self, patience: float = 60.0) -> bool:
+        """Unmap the file, once the transactions of other threads have ended.
+
+        False, and it is to be closed again, if they take longer or this thread has one.
+        """
+        self._service.stop()
+        with self._gate.door:
+            try:
+                if self._gate.shut(patience):
+                    env, fd = self._env, self._fd
+                    self._env, self._fd = None, -1
+                    self._let_go(env, fd)
+                    return True
+                return False
+            finally:
+                self._gate.open()
 
     def before_fork(self) -> None:
         """Let no transaction be open at the moment of a fork: the child would share it."""
+        self._gate.door.acquire()
         self._gate.shut(patience=5.0)
 
     def after_fork(self) -> None:
         """Go on, in the parent."""
         self._gate.open()
-
-
-class Snapshot:
-    """The `with` of `Environment.read`; a class, as it is entered for every look at a kept value."""
-
-    __slots__ = ("_environment", "txn")
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
-        self.txn: Any = None
-
-    def __enter__(self) -> Reading:
-        environment = self._environment
-        try:
-            environment.enter(self)
-            return Writing(self.txn) if self.txn is not None else environment.pages()
-        except BaseException:
-            environment.leave(self)
-            raise
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._environment.leave(self)
-        if isinstance(error, BadPages):
-            raise DamagedStore(f"{self._environment.path} is damaged: {error}") from error
+        self._gate.door.release()
 
 
 class _Moved(Exception):

@@ -4,74 +4,66 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
+from threading import get_ident
+from typing import Any
+
+_LOOKS = 0.0005
+"""Seconds between two looks of who waits. Nobody is told: that would take a lock that a signal's handler waits for."""
+_INSIDE = nullcontext()
 
 
 class Gate:
-    """Lets transactions of this process run side by side, and a change of the map run alone."""
+    """Lets transactions of this process run side by side, and a change of the map run alone.
+
+    Each thread has a lock of its own, which it has while it is inside; so that an interrupt leaves it in one step. Of
+    whoever is inside a handler of a signal may go in again.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._condition = threading.Condition(self._lock)
-        self._inside: dict[int, int] = {}
-        self._closed = False
+        self.door = threading.RLock()
+        """Held by the one who is to be alone."""
+        self._locks: dict[int, Any] = {}
+        self._alone: int | None = None
 
-    @contextmanager
-    def one_of_many(self) -> Iterator[None]:
-        """Be inside for the length of the `with`, beside others."""
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
+    def one_of_many(self) -> AbstractContextManager[Any]:
+        """What is held while one is inside, beside others. It only counts where `lets_in` says so, asked within."""
+        me = get_ident()
+        mine = self._locks.get(me)
+        if mine is None:
+            mine = self._locks.setdefault(me, threading.Lock())
+        return _INSIDE if mine.locked() else mine
 
-    def enter(self) -> None:
-        """Be inside until `leave`, beside others; in the same thread."""
-        me = threading.get_ident()
-        with self._lock:
-            # Who is inside already passes: it would else wait for itself.
-            while self._closed and me not in self._inside:
-                self._condition.wait()
-            self._inside[me] = self._inside.get(me, 0) + 1
+    def lets_in(self, held: AbstractContextManager[Any]) -> bool:
+        """Whether who holds that may go on; else it must be let go of, and tried again after `wait`."""
+        # Who is inside already passes: it would else wait for itself.
+        return self._alone is None or held is _INSIDE or self._alone == get_ident()
 
-    def leave(self) -> None:
-        """Be inside once less."""
-        me = threading.get_ident()
-        with self._lock:
-            left = self._inside[me] - 1
-            if left:
-                self._inside[me] = left
-                return
-            del self._inside[me]
-            if self._closed:  # nobody else waits for those inside
-                self._condition.notify_all()
+    def wait(self) -> None:
+        """Wait a moment for whoever is alone."""
+        time.sleep(_LOOKS)
 
     def has_me(self) -> bool:
         """Whether this thread is inside."""
-        return threading.get_ident() in self._inside
+        mine = self._locks.get(get_ident())
+        return mine is not None and mine.locked()
 
     def shut(self, patience: float) -> bool:
-        """Wait until nobody is inside, and let nobody in until `open`."""
-        until = time.monotonic() + patience
-        with self._condition:
-            while self._closed and time.monotonic() < until:
-                self._condition.wait(until - time.monotonic())
-            self._closed = True
-            while set(self._inside) - {threading.get_ident()} and time.monotonic() < until:
-                self._condition.wait(max(0.0, until - time.monotonic()))
-            return not self._inside
+        """Let nobody in until `open`, and wait until nobody else is inside; False if that takes too long.
 
-    def shut_at_once(self) -> bool:
-        """`shut`, if that takes no waiting; False, and nothing is changed, if it does."""
-        with self._condition:
-            if self._closed or self._inside:
+        Call it with the `door` held, and `open` whatever comes of it.
+        """
+        me, until = get_ident(), time.monotonic() + patience
+        self._alone = me
+        while self._others(me):
+            if time.monotonic() >= until:
                 return False
-            self._closed = True
-            return True
+            time.sleep(_LOOKS)
+        return not self.has_me()
+
+    def _others(self, me: int) -> bool:
+        return any(lock.locked() for thread, lock in list(self._locks.items()) if thread != me)
 
     def open(self) -> None:
         """Let everybody in again."""
-        with self._condition:
-            self._closed = False
-            self._condition.notify_all()
+        self._alone = None

@@ -186,9 +186,8 @@ def to_prune(
 def by_hand(opened: Opened, digest: str) -> None:
     """Mark bytes as put by hand: they stay, whatever is pruned."""
     key = _MADE_BY_HAND + bytes.fromhex(digest)
-    with opened.values.read() as reading:
-        if reading.get(key) is not None:
-            return
+    if opened.values.read_retried(lambda reading: reading.get(key) is not None):
+        return
     opened.values.write(lambda txn: txn.put(key, b""))
 
 

@@ -255,16 +255,17 @@ def writer_info(reading: Reading | Writing, writer: int) -> WriterInfo | None:
 
 def _end_orphans(opened: Opened) -> None:
     """End what is open in the store though its writer is gone with its journal, as after a power cut."""
-    orphans: set[tuple[int, int]] = set()
-    with opened.records.read() as reading:
-        for key, sealed in reading.items(b"o"):
-            if key[:1] != b"o":
-                break
-            try:
-                writer = schema.unpack_map(key, sealed)["writer"]
-            except BadValue:
-                continue  # readers name it, and `check` does
-            if not opened.is_alive(writer):
-                orphans.add((schema.run_of(key), writer))
-    for run, writer in orphans:
+    for run, writer in opened.records.read_retried(lambda reading: set(_orphans(opened, reading))):
         opened.records.write(lambda txn: end_open(txn, run, writer, ()))  # noqa: B023
+
+
+def _orphans(opened: Opened, reading: Reading) -> Iterator[tuple[int, int]]:
+    for key, sealed in reading.items(b"o"):
+        if key[:1] != b"o":
+            return
+        try:
+            writer = schema.unpack_map(key, sealed)["writer"]
+        except BadValue:
+            continue  # readers name it, and `check` does
+        if not opened.is_alive(writer):
+            yield schema.run_of(key), writer

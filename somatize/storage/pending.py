@@ -61,6 +61,10 @@ class Pending:
     line: Line
     """Its record, in the batch it was written in."""
 
+    def has_begun(self) -> bool:
+        """Whether there is anything to say of it."""
+        return bool(self.facts or self.parted or self.place or self.entered)
+
     def inside(self) -> list[str]:
         """The nodes it is in, as far as is known."""
         place = self.place

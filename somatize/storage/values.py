@@ -79,9 +79,9 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
     opened.must_be_writable()
     digest = digest_of(data)
     key = b"d" + bytes.fromhex(digest)
-    with opened.values.read() as reading:
-        if reading.get(key) is not None and (len(data) < LARGE or file_of(opened, digest).exists()):
-            return digest
+    known = opened.values.read_retried(lambda reading: reading.get(key) is not None)
+    if known and (len(data) < LARGE or file_of(opened, digest).exists()):
+        return digest
     if len(data) >= LARGE:
         write_file(file_of(opened, digest), data)
     held = b"" if len(data) >= LARGE else bytes(data)

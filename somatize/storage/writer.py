@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from os import write
+from sys import getrefcount
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from somatize.facts import Fact
+
+
+_UNKNOWN = 4
+"""The references that `write_parts` sees to a forward nobody else knows of: of two collections, its own, the call's."""
 
 
 class Writer(Appender):
@@ -263,7 +268,10 @@ class Writer(Appender):
         now = monotonic()
         for pending in list(self.pending):
             if now - pending.since >= older_than:
-                self.write_part(pending)
+                if pending.over or (not pending.has_begun() and getrefcount(pending) == _UNKNOWN):
+                    self.forgets(pending)  # an interrupt came before its forward knew of it, or once it was written
+                else:
+                    self.write_part(pending)
 
     def next_part(self) -> float | None:
         """Since when the forward waits that has waited longest to be written down."""
@@ -302,7 +310,7 @@ class Writer(Appender):
     def _left_open(self, pending: Pending) -> None:
         if pending.over:
             return
-        if not (pending.facts or pending.parted or pending.place or pending.entered):
+        if not pending.has_begun():
             self.forgets(pending)  # a Ctrl-C came before it began
             return
         self.write_part(pending)
@@ -323,8 +331,8 @@ class Writer(Appender):
 
     def _let_go(self) -> None:
         self.pen.close()
-        for fd in self._files.values():
-            os.close(fd)
+        for file in self._files.values():
+            file.close()
         self._files.clear()
         self.opened.writers.pop(self.id, None)
         self.opened.locks.release(locks.of_writer(self.id))
@@ -355,7 +363,7 @@ class Writer(Appender):
         """In a forked child: this writer is the parent's. Its descriptors are closed, its files left alone."""
         self.shut = self._closed = True
         self.pen.close()
-        for fd in self._files.values():
-            os.close(fd)
+        for file in self._files.values():
+            file.close()
         self._files.clear()
         self.pen.fd = -1

@@ -50,6 +50,47 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
         assert store.check() == []
 
 
+ENGINE = ("engine.py", "watching.py", "places.py", "ending.py")
+AROUND = (
+    "run_plain",
+    "_within",
+    "_observe",
+    "watch",
+    "_watch_one",
+    "_open",
+    "_tell",
+    "remember",
+    "close",
+    "_reference",
+)
+
+
+class TimeUp(Exception):
+    """What the handler of a time limit raises."""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeUp])
+def test_an_interrupt_reaches_the_caller_and_its_forward_is_recorded_once_or_did_not_begin(
+    tmp_path: Path, way: str, kind: type[BaseException]
+) -> None:
+    with Store(tmp_path / "s") as store:
+        for point in itertools.count():
+            with Recorder(store, run=f"run {point}") as recorder:
+                G.forward(0, watching=recorder)
+                interrupt = InterruptAt(point, *STEPS, *AROUND, files=(*WRITING, *ENGINE), kind=kind)
+                where = interrupted(lambda: G.forward(1, watching=recorder), interrupt)
+                G.forward(2, watching=recorder)
+                store.opened.flush()
+                states = [row["state"] for row in forwards(store, recorder.run)]
+            broken = "interrupted" if kind is KeyboardInterrupt else "broke"
+            assert states in (["ok", "ok"], ["ok", broken, "ok"], ["ok", "ok", "ok"]), where
+            assert [row["state"] for row in forwards(store, recorder.run)] == states, where
+            if not where:
+                break
+        assert point > {"compiled": 40, "pure": 70}[way]
+        assert store.check() == []
+
+
 def test_a_fact_said_after_its_forward_is_there_once_or_not_whenever_the_interrupt_comes(
     tmp_path: Path, way: str
 ) -> None:

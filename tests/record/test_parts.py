@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
-from somatize import Graph, Recorder, Store, node
-from somatize.record import facts, forwards, unfinished
+from somatize import Ctx, Graph, Recorder, Store, node
+from somatize.record import curve, facts, forwards, unfinished
 
 FINISHED = {"fact": "finished", "took_us": "12"}
 BROKE = {"fact": "broke", "took_us": "7", "why": "ValueError: no"}
@@ -54,3 +55,33 @@ def test_a_watcher_that_says_something_when_it_is_told_the_end(store: Store, flu
         assert [fact["fact"] for fact in facts(store, "r", 1)] == ["ran", "loss", "finished"]
         recorder.close()
     assert store.check() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forwards_that_end_in_any_order_leave_blocks_in_order(store: Store, seed: int) -> None:
+    random = Random(seed)
+    recorder = Recorder(store, run="r", summarising=["tag"])
+
+    def goes_on(depth: int, ctx: Ctx) -> int:
+        store.opened.flush()  # it has its number, and is stored as open
+        for _ in range(random.randrange(6) if depth else 0):
+            run.forward(random.randrange(depth), watching=recorder)
+            if random.random() < 0.4:
+                store.opened.flush()
+        ctx.tell({"fact": "tag", "value": depth})
+        return depth
+
+    run = Graph.somatize(node(goes_on).named("a"))
+    for _ in range(12):
+        run.forward(3, watching=recorder)
+    recorder.close()
+    assert store.check() == []
+    numbers = [row["forward"] for row in forwards(store, "r")]
+    assert numbers == list(range(len(numbers)))
+    assert [row["forward"] for row in forwards(store, "r", last=20)] == numbers[-20:]
+    assert [row["forward"] for row in forwards(store, "r", since=50)] == numbers[50:]
+    assert dict(curve(store, "r", of="tag")) == {n: float(said(store, n)) for n in numbers}
+
+
+def said(store: Store, number: int) -> str:
+    return next(fact["value"] for fact in facts(store, "r", number) if fact["fact"] == "tag")

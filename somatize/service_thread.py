@@ -1,0 +1,145 @@
+"""What threads wait for each other with, where a signal's handler, a finaliser or an interrupt may come at any moment.
+
+A handler runs in the middle of whatever its thread is doing, so it must not wait for that thread: not for a lock that
+it has taken, and not for one inside of `threading.Event`, `Condition` or `queue.Queue`. `Wakeup` waits on a lock of the
+interpreter alone, which is taken and given back in one step. And what must not be left half done is done by a
+`ServiceThread`, where no handler runs, while whoever asked for it waits.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Wakeup:
+    """What one thread waits for and others set: a flag, and a wait for it. Waiting takes the flag away."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Let the one who waits go on, or who waits next. Waits for nothing."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # it is set
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is set, and take that away; False if so many seconds went by first."""
+        return self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+
+
+def start(work: Callable[[], object]) -> bool:
+    """Run `work` in a daemon thread; False where none can be started, as at the interpreter's end.
+
+    Unlike `threading.Thread.start` it waits for nothing and takes no lock.
+    """
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError:
+        return False
+    return True
+
+
+class ServiceThread:
+    """Does pieces of work one after another in a daemon thread, while those who asked wait.
+
+    The thread starts when there is something to do and ends when there was nothing for `lingers` seconds. Where none
+    can be started, and where a piece of work asks for another, that is done at once by who asks.
+    """
+
+    def __init__(self, lingers: float = 0.0) -> None:
+        self._lingers = lingers
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wakeup = Wakeup()
+        self._working = _thread.allocate_lock()  # taken by the thread as long as it lives
+        self._thread = 0
+        self._stopped = False
+
+    def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+        """What `work` gives, done in the thread; raises what it raises.
+
+        An interrupt withdraws work that did not begin; else it is done all the same, and then `undo` is called with
+        what it gave, which nobody is there to take.
+        """
+        if _thread.get_ident() == self._thread or sys.is_finalizing():
+            return work()
+        answer: list[T] = []
+        refusal: list[BaseException] = []
+        abandoned: list[None] = []
+        done = Wakeup()
+
+        def job() -> None:
+            try:
+                answer.append(work())
+            except BaseException as error:
+                refusal.append(error)
+            done.set()
+            if abandoned:
+                _undo(answer, undo)
+
+        try:
+            self._jobs.append(job)
+            self._wakeup.set()
+            if not self._working.locked() and not start(self._work):
+                self._work(lingers=False)
+            done.wait()
+        except BaseException:
+            abandoned.append(None)
+            try:
+                self._jobs.remove(job)
+            except ValueError:
+                _undo(answer, undo)
+            raise
+        if refusal:
+            try:
+                raise refusal[0]
+            finally:
+                refusal.clear()  # it holds this frame
+        return answer[0]
+
+    def stop(self) -> None:
+        """The thread ends when it has done what there is to do; more work starts it anew."""
+        self._stopped = True
+        self._wakeup.set()
+
+    def _work(self, *, lingers: bool = True) -> None:
+        while True:
+            if not self._working.acquire(blocking=False):
+                return  # another does it, and looks again before it ends
+            try:
+                self._thread, self._stopped = _thread.get_ident(), False
+                while self._do_next() or (lingers and not self._stopped and self._wakeup.wait(self._lingers)):
+                    pass
+            finally:
+                self._thread = 0
+                self._working.release()
+            if not self._jobs:
+                return
+
+    def _do_next(self) -> bool:
+        try:
+            job = self._jobs.popleft()
+        except IndexError:
+            return False
+        job()
+        return True
+
+
+def _undo(answer: list[T], undo: Callable[[T], object] | None) -> None:
+    try:
+        made = answer.pop()
+    except IndexError:
+        return  # it is undone by the other of the two threads, or there is nothing to undo
+    if undo is not None:
+        undo(made)
