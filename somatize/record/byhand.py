@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from somatize import watching
 from somatize.errors import FactError
-from somatize.facts import Fact, check
+from somatize.facts import Fact, check, why
 from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})
@@ -121,9 +121,13 @@ def ending(last: Fact) -> tuple[int, int, str | None]:
     if kind == "finished":
         return OK, took_us, None
     if kind != "broke":
-        return LOST, took_us, None
-    why = last.get("why", "")
-    return _broken(why), took_us, why
+        # An interrupt may come before anybody was told the end; it is what ends the forward then.
+        current = sys.exception()
+        if current is None:
+            return LOST, took_us, None
+        return BROKE if isinstance(current, Exception) else INTERRUPTED, took_us, why(current)
+    said = last.get("why", "")
+    return _broken(said), took_us, said
 
 
 def duration(last: Fact) -> int:

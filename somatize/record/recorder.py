@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import getpid
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize.attribution import Several, addressed, closed_last_here
@@ -76,7 +77,11 @@ class ForwardSink(Pending):
         if last.get("fact") == "finished":
             state, took_us = OK, duration(last)
         else:
-            state, took_us, _ = ending(self.ended_by())
+            last = self.ended_by()
+            state, took_us, why = ending(last)
+            if not last and why is not None:  # an interrupt came before the end was told
+                took_us = max(1, round((monotonic() - self.since) * 1e6))
+                facts.append({"fact": "broke", "took_us": f"{took_us}", "why": why})
         writer.alone(partial(writer.ends, self, state, took_us))
 
 
