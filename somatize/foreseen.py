@@ -77,16 +77,21 @@ def _why(cache: Cache, step: Step, kept: list[Entry]) -> list[str]:
         return ["it is to be refreshed"]
     said = ["it depends on its items"] if step.marks.mapped is not None else []
     parts = cache.names[step.number].parts
-    differences = [difference(_parts(entry), parts) for entry in _similar(kept, step.node, parts)]
+    others = {name.digest for number, name in cache.names.items() if number != step.number}
+    kept = [entry for entry in kept if entry.name not in others]  # of a node that had this id, and has another now
+    differences = [difference(_parts(entry), parts) for entry in _kept_before(kept, step.node, parts)]
     nearest = min((one for one in differences if one), key=len, default=None)
-    return said + (nearest if nearest is not None else ["nothing like it is kept"] * (not said))
+    return said + (nearest if nearest is not None else ["nothing of this node is kept"] * (not said))
 
 
-def _similar(kept: list[Entry], node: str, parts: Mapping[str, Any]) -> list[Entry]:
-    """Results of the same node or the same class, the latest first: of equally near ones the latest is meant."""
+def _kept_before(kept: list[Entry], node: str, parts: Mapping[str, Any]) -> list[Entry]:
+    """What a node of this id kept before, the latest first: of equally near ones the latest is meant.
+
+    Of these only those of the same class or function, if there are any: another graph may have a node of this id.
+    """
     same = [entry for entry in kept if entry.meta.get("node") == node and _parts(entry)]
-    same = same or [entry for entry in kept if _parts(entry).get("class") == parts.get("class")]
-    return sorted(same, key=lambda entry: -entry.when)
+    alike = [entry for entry in same if _parts(entry).get("class") == parts.get("class")]
+    return sorted(alike or same, key=lambda entry: -entry.when)
 
 
 def _parts(entry: Entry) -> dict[str, Any]:

@@ -371,6 +371,25 @@ def test_foreseeing_says_what_would_be_skipped(store, chain):
     ]  # fmt: skip
 
 
+def test_a_node_is_compared_with_what_it_kept_itself_and_never_with_another(store):
+    total = node(lambda d: sum(d)).frozen().cached()
+    Graph.somatize(total.named("total")).forward([1, 2], store=store)
+
+    def mean(d):
+        return sum(d) / len(d)
+
+    new = [node(lambda d: max(d)).named("biggest"), node(mean), node(Count(3)), node(lambda d: min(d)).named("total")]
+    graphs = [Graph.somatize(total.named("sum") | one.frozen().cached()) for one in new[:3]]
+    for graph, id in zip(graphs, ["biggest", "mean", "count"], strict=True):
+        assert str(graph.foreseen([1, 2], store=store)[id]) == f"{id} would run: nothing of this node is kept"
+    Graph.somatize(total).forward([3], store=store)  # as `lambda`, which is the id of another one here
+    both = Graph.somatize(node(lambda d: max(d)).frozen().cached() | total).foreseen([3], store=store)
+    assert str(both) == "lambda would run: nothing of this node is kept\nlambda_2 would be recalled"
+    edited = Graph.somatize(new[3].frozen().cached()).foreseen([1, 2], store=store)
+    assert "would run: code of `" in str(edited["total"])
+    assert "input" in str(Graph.somatize(total.named("total")).foreseen([1, 3], store=store)["total"])
+
+
 MODULE = """
 from somatize import node
 import helpers
