@@ -44,6 +44,7 @@ def walk(
         outcome = _recalled(program.steps[program.leaf], forward, calls, start)
         if not outcome.missed:
             return outcome.value
+    calls.prepare()
     forward.share()
     return Walk(program, given, forward, threads, calls, start, trips).run()
 

@@ -7,6 +7,7 @@ goes without a name, or without being kept, is told once and why.
 from __future__ import annotations
 
 import platform
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from . import codecs
 from .claims import Claims
 from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreError, Unnameable
-from .keys import Name, Namer, Naming, given
+from .keys import Looked, Name, Namer, Naming, as_it_is, carries_gradient, given, training_in
 from .pieces import Marks
 from .plan import Step
 from .program import Program
@@ -33,6 +34,10 @@ class Found(NamedTuple):
     value: Any
     bytes: int
     took: int
+
+
+class _NotKept(Exception):
+    """A result turned out, when it was about to be written, not to be what its name says."""
 
 
 class Cache:
@@ -57,12 +62,17 @@ class Cache:
         self.unnamed: dict[int, str] = {}
         """Of each step that has no name, why."""
         self._implementations = program.implementations
-        self._named = program.named
+        self._to_name = program.named
+        self._namer: Namer = program.namer
         self._naming: Naming = program.namer.opened()
+        self._said = program.said
         self._refresh = frozenset(refresh)
         self._run = run
         self._held: set[int] = set()
+        self._root: Name | None = None
         self.names = self._name_all(input_)
+        self.gradient = carries_gradient(input_)
+        """Whether the input requires a gradient, which what is recalled would cut off."""
         wanted = self._wanted()
         self._at_hand = storage.there(opened, wanted.values())
         self.hits = {number for number, digest in wanted.items() if digest in self._at_hand}
@@ -75,15 +85,53 @@ class Cache:
         """Whether a step is to run whatever is kept of it."""
         return number in self._refresh
 
-    def item_name(self, number: int, item: Any) -> Name:
-        """What the result of one item of a mapped node is called. Raises `Unnameable`."""
+    def looked_at(self, number: int) -> Looked:
+        """A node as it is now, for the names of its items. Raises `Unnameable`."""
         step = self.plan.steps[number]
-        thing = self._implementations[step.node].thing
         try:
-            ignoring = step.marks.cached.ignoring if step.marks.cached is not None else ()
-            return self._naming.name_of(thing, step.marks, given(item, _item_kind(step.marks), ignoring, self._held))
+            return self._namer.opened().looked_at(self._implementations[step.node].thing, step.marks)
         except Exception as error:
             raise Unnameable(_why(error)) from error
+
+    def item(self, number: int, item: Any) -> Name:
+        """The name of one item of a mapped node, as it is now. Raises `Unnameable`."""
+        marks = self.plan.steps[number].marks
+        ignoring = marks.cached.ignoring if marks.cached is not None else ()
+        try:
+            return given(item, _item_kind(marks), ignoring, self._held)
+        except Exception as error:
+            raise Unnameable(_why(error)) from error
+
+    def named_now(self, number: int) -> Name:
+        """What the result of a step would be called if it were named now, fed as it was. Raises as naming does."""
+        return self._named(self._namer.opened(), number, self.names)
+
+    def input_is_as_named(self, input_: Any) -> bool:
+        """Whether the input is still what the names were made of."""
+        if self._root is None:
+            return True
+        try:
+            return given(input_, "input", self._ignoring()).digest == self._root.digest
+        except Exception:
+            return False
+
+    def compared(self, value: Any) -> bytes:
+        """The digest of a value as it is now, to be compared with another of this process. Raises as naming does."""
+        return as_it_is(value)
+
+    def gradient_of(self, value: Any) -> str | None:
+        """Why what is made of a value cannot be recalled, if a gradient flows through it from the input."""
+        if self.gradient and carries_gradient(value):
+            return _GRADIENT
+        return None
+
+    def training(self, number: int) -> str | None:
+        """Why the result of a step cannot be recalled, if that is the mode of its modules."""
+        node = self.plan.steps[number].node
+        words = training_in(self._implementations[node].thing)
+        if words is None:
+            return None
+        return f"node {node!r} is frozen and in training mode, in which it is {words} that runs otherwise: call .eval()"
 
     def recall(self, digest: str) -> Found | None:
         """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
@@ -94,7 +142,7 @@ class Cache:
         except NotStored:
             return None
         except StoreError as error:
-            notice(f"a kept result cannot be used and is made again: {error}")
+            notice(f"a kept result cannot be used and is made again: {error}")  # each damage is one of its own
             return None
         return Found(value, len(data), clock() - began)
 
@@ -105,10 +153,11 @@ class Cache:
         value: Any,
         also: Mapping[str, Any] | None = None,
         write: Callable[[str, bytes | memoryview, Mapping[str, Any]], object] | None = None,
+        check: Callable[[], str | None] | None = None,
     ) -> Found | None:
         """Write a result down; handed on is what a recall would give. None where it cannot be kept, which is said.
 
-        `write` does it in place of `Store.keep_bytes`.
+        `write` does it in place of `Store.keep_bytes`; `check` is asked before, when the bytes are made, why not to.
         """
         if not self.keeping:
             return None
@@ -116,12 +165,17 @@ class Cache:
         write = write or self.store.keep_bytes
         try:
             meta = {**self._meta(step, name), **(also or {})}
-            made, size = codecs.handed_on(value, lambda data: write(name.digest, data, meta))
+            made, size = codecs.handed_on(value, lambda data: _write_if(check, write, name.digest, data, meta))
+        except _NotKept as stopped:
+            self.say_not_kept(step.number, str(stopped))
+            return None
         except NotKeepable as error:
-            notice(f"the result of node {step.node!r} is not kept: {error}; a `codec` for its type would let it be")
+            self.say_not_kept(step.number, f"{error}; a `codec` for its type would let it be")
             return None
         except (SomatizeError, OSError) as error:
-            notice(f"the result of node {step.node!r} could not be kept, and is handed on as it is: {error}")
+            self.say(
+                step.node, f"the result of node {step.node!r} could not be kept, and is handed on as it is: {error}"
+            )
             return None
         return Found(made, size, clock() - began)
 
@@ -132,36 +186,40 @@ class Cache:
     def _name_all(self, input_: Any) -> dict[int, Name]:
         """The name of each cached step and of all above it, from the roots down; the input is hashed once."""
         names: dict[int, Name] = {}
-        root: Name | None = None
-        steps, implementations, name_of = self.plan.steps, self._implementations, self._naming.name_of
-        for number in self._named:
-            step = steps[number]
+        for number in self._to_name:
+            step = self.plan.steps[number]
             missing = [source for source in step.inputs if source in self.unnamed] if self.unnamed else None
             if missing:
                 self.unnamed[number] = self.unnamed[missing[0]]
                 continue
             try:
-                if step.inputs:
-                    before: Name | dict[str, Name] = {
-                        id: names[source] for id, source in zip(step.names, step.inputs, strict=True)
-                    }
-                else:
-                    before = root = root or given(input_, "input", self._ignoring(), self._held)
-                name = names[number] = name_of(implementations[step.node].thing, step.marks, before)
-                if step.marks.mapped is not None and step.marks.mapped.batch is not None:
-                    # Given batches, the same code gives something else than given items one by one.
-                    names[number] = name.marked("by batches")
+                if not step.inputs and self._root is None:
+                    self._root = given(input_, "input", self._ignoring(), self._held)
+                names[number] = self._named(self._naming, number, names)
             except Exception as error:
                 self.unnamed[number] = f"{_why(error)}, at node {step.node!r}"
         return names
 
+    def _named(self, naming: Naming, number: int, names: Mapping[int, Name]) -> Name:
+        step = self.plan.steps[number]
+        before: Name | dict[str, Name] | None = self._root
+        if step.inputs:
+            before = {id: names[source] for id, source in zip(step.names, step.inputs, strict=True)}
+        assert before is not None
+        name = naming.name_of(self._implementations[step.node].thing, step.marks, before)
+        # Given batches, the same code gives something else than given items one by one.
+        batches = step.marks.mapped is not None and step.marks.mapped.batch is not None
+        return name.marked("by batches") if batches else name
+
     def _ignoring(self) -> tuple[str, ...]:
         """What does not count in the code that comes with the input: all that a node says it does not depend on."""
-        marks = [self.plan.steps[number].marks.cached for number in self._named]
+        marks = [self.plan.steps[number].marks.cached for number in self._to_name]
         return tuple(sorted({name for one in marks if one is not None for name in one.ignoring}))
 
     def _wanted(self) -> dict[int, str]:
-        """What is looked for in the store, by step."""
+        """What is looked for in the store, by step; nothing where a gradient is to flow from the input."""
+        if self.gradient:
+            return {}
         steps, refresh = self.plan.steps, self._refresh
         return {
             number: name.digest
@@ -173,7 +231,38 @@ class Cache:
         """One notice for a step that is to be kept and has no name."""
         if number in self.unnamed and self.plan.steps[number].marks.cached is not None:
             node = self.plan.steps[number].node
-            notice(f"the result of node {node!r} is not kept, as it has no name: {self.unnamed[number]}")
+            self.say(node, f"the result of node {node!r} is not kept, as it has no name: {self.unnamed[number]}")
+
+    def say_not_kept(self, number: int, why: str) -> None:
+        """One notice for a step whose result is not kept."""
+        node = self.plan.steps[number].node
+        self.say(node, f"the result of node {node!r} is not kept: {why}")
+
+    def say(self, node: str, sentence: str) -> None:
+        """Say something of a node, once for each reason however many forwards there are."""
+        said = node, re.sub(r"0x[0-9a-fA-F]+|\d+", "#", sentence)
+        if said not in self._said:
+            self._said.add(said)
+            notice(sentence)
+
+
+_GRADIENT = (
+    "its input requires a gradient, which a recalled result would cut off; under torch.no_grad(), or given a detached "
+    "input, it is kept"
+)
+
+
+def _write_if(
+    check: Callable[[], str | None] | None,
+    write: Callable[[str, bytes | memoryview, Mapping[str, Any]], object],
+    name: str,
+    data: bytes | memoryview,
+    meta: Mapping[str, Any],
+) -> None:
+    why = check() if check is not None else None
+    if why is not None:
+        raise _NotKept(why)
+    write(name, data, meta)
 
 
 def notice(sentence: str) -> None:

@@ -58,6 +58,9 @@ class Calls:
         """The steps whose result need not be made."""
         return set()
 
+    def prepare(self) -> None:
+        """Called in the caller's thread before the first step runs; not where all that is asked for is recalled."""
+
     def do(self, step: Bound, role: Role, value: Any) -> Outcome:  # noqa: ARG002  the others' is one of two
         """Carry out a step; never raises what the node does, but says it."""
         return call(step, value, self.clock)

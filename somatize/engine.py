@@ -263,7 +263,8 @@ def _walk_agenda(
     from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
 
     cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
-    return branches.walk(program, given, forward, threads, Works(program, forward, cache, trips), start, trips)
+    works = Works(program, forward, cache, trips, given, ordered=threads == 1 and trips is None)
+    return branches.walk(program, given, forward, threads, works, start, trips)
 
 
 def _observe_agenda(

@@ -6,14 +6,15 @@ process that is killed has to make those of the last moment again, and nothing e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from time import monotonic
 from time import perf_counter_ns as clock
 from typing import Any
 
-from .cache import CLAIMS, Cache, notice
+from .cache import CLAIMS, Cache
 from .errors import SomatizeError, Unnameable
-from .keys import Name
+from .keys import Looked, Name
 
 _TOGETHER = 0.05
 """Seconds that an answer waits at most for the ones after it, if these come; a slower node's are written one by one."""
@@ -23,9 +24,14 @@ _LITTLE = 64 << 10
 
 
 class ItemMemory:
-    """What is kept of the items of one mapped node, in one forward."""
+    """What is kept of the items of one mapped node, in one forward.
 
-    def __init__(self, cache: Cache, number: int) -> None:
+    `alone` says whether no other node ran since the mapped one began.
+    """
+
+    def __init__(self, cache: Cache, number: int, alone: Callable[[], bool]) -> None:
+        self._alone = alone
+        self._looked: Looked | None = None
         self._cache = cache
         self._number = number
         self._step = cache.plan.steps[number]
@@ -37,20 +43,61 @@ class ItemMemory:
         self._waiting_bytes = 0
         self._claimed: set[str] = set()
         self._written = monotonic()
+        self.all_ran = True
+        """Whether nothing was recalled."""
         self.kept_bytes = self.kept_took = self.kept = self.recalled_bytes = 0
 
     def name(self, item: Any) -> str | None:
         """What the answer to an item is called; None where it cannot be named, which is said."""
         try:
-            name = self._cache.item_name(self._number, item)
+            given = self._cache.item(self._number, item)
+            if self._looked is None:
+                self._looked = self._cache.looked_at(self._number)
+            name = self._looked.name(given)
         except Unnameable as error:
             self._cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
             self._cache.say_unnamed(self._number)
             self._order.append(None)
             return None
+        gradient = self._cache.gradient_of(item)
+        if gradient is not None:
+            self._cache.say_not_kept(self._number, gradient)
+            self._order.append(None)
+            return None
         self._names[name.digest] = name
         self._order.append(name.digest)
         return name.digest
+
+    def changed(self, items: list[tuple[str, Any]]) -> set[str]:
+        """Those of the names whose items, or whose node, are not what they were named any more, which is said."""
+        found, what = self._changed(items)
+        if found:
+            self._cache.say_not_kept(self._number, what)
+        return found
+
+    def _changed(self, items: list[tuple[str, Any]]) -> tuple[set[str], str]:
+        if not self._cache.keeping:
+            return set(), ""
+        try:
+            now: Looked | None = self._cache.looked_at(self._number)
+        except Unnameable:
+            now = None
+        if now is None or self._looked is None or not now.same(self._looked):
+            self._looked = now
+            return {name for name, _ in items}, "the node changed after its items were named, and before they were run"
+        found = {name for name, item in items if self._item_changed(name, item)}
+        return found, "an item changed after it was named and before it was run, as if one object were used for several"
+
+    def _item_changed(self, name: str, item: Any) -> bool:
+        try:
+            return self._looked is None or self._looked.name(self._cache.item(self._number, item)).digest != name
+        except Unnameable:
+            return True
+
+    def _changed_meanwhile(self, name: str, item: Any) -> str | None:
+        if self._alone() or not self._changed([(name, item)])[0]:
+            return None
+        return "the node, or one of its items, changed while other nodes ran beside it"
 
     def claim(self, names: list[str]) -> set[str]:
         """Those of the names that no other thread computes just now; they are the caller's until `settle`."""
@@ -78,11 +125,13 @@ class ItemMemory:
             return None
         self._there.add(name)
         self.recalled_bytes += found.bytes
+        self.all_ran = False
         return (found.value,)
 
-    def keep(self, name: str, answer: Any) -> Any:
+    def keep(self, name: str, answer: Any, item: Any) -> Any:
         """Have an answer written down; gives what is to be handed on."""
-        kept = self._cache.keep(self._step, self._names[name], answer, {"item": True}, self._take)
+        check = functools.partial(self._changed_meanwhile, name, item)
+        kept = self._cache.keep(self._step, self._names[name], answer, {"item": True}, self._take, check)
         if kept is None:
             return answer
         self._there.add(name)
@@ -110,7 +159,8 @@ class ItemMemory:
             self.kept -= len(waiting)
             self.kept_bytes -= self._waiting_bytes
             self._there.difference_update(waiting)
-            notice(f"results of items of node {self._step.node!r} could not be kept, and are handed on: {error}")
+            node = self._step.node
+            self._cache.say(node, f"results of items of node {node!r} could not be kept, and are handed on: {error}")
         finally:
             self._waiting_bytes, self._written = 0, monotonic()
             self._release(self._claimed)

@@ -6,7 +6,7 @@ Items may come from a generator, and are not held: only the answers are, and up 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from .errors import NoItems
 
@@ -26,8 +26,15 @@ class Memory(Protocol):
     def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
         """The answer kept under a name, alone in a tuple; with `waiting`, after whoever computes it just now."""
 
-    def keep(self, name: str, answer: Any) -> Any:
+    def changed(self, items: list[tuple[str, Any]]) -> set[str]:
+        """Those of the names whose items, given beside them, are not what they were named any more."""
+
+    def keep(self, name: str, answer: Any, item: Any) -> Any:
         """Write an answer down; gives what is to be handed on."""
+
+
+_Pending: TypeAlias = tuple[int, Any, str | None]
+"""An item to be answered: its place, itself, and its name."""
 
 
 class Partly(Exception):
@@ -59,9 +66,10 @@ class Through:
         self._batch = batch
         self._memory = memory
         self._progress = progress
-        self._pending: list[tuple[int, Any, str | None]] = []
+        self._pending: list[_Pending] = []
         self._first: dict[str, int] = {}  # of each name, the first item that has it
         self._again: dict[int, str] = {}  # the items that have it too
+        self._like: dict[str, list[tuple[int, Any]]] = {}  # those of them whose first was not called yet
         self._total: int | None = None
 
     def run(self, given: Any) -> list[Any]:
@@ -101,18 +109,21 @@ class Through:
         self.items += 1
         self.answers.append(None)
         name = self._memory.name(item) if self._memory is not None else None
-        if name is None or not self._remembered(index, name):
+        if name is None or not self._remembered(index, item, name):
             self._pending.append((index, item, name))
 
-    def _remembered(self, index: int, name: str) -> bool:
+    def _remembered(self, index: int, item: Any, name: str) -> bool:
         """Whether an item need not be made: it is like one before, or its answer is kept."""
         assert self._memory is not None
         if name in self._first:
             self._again[index] = name
+            if name in self._like:
+                self._like[name].append((index, item))
         else:
             found = self._memory.recall(name)
             if found is None:
                 self._first[name] = index
+                self._like[name] = []
                 return False
             self.answers[index] = found[0]
         self.recalled += 1
@@ -132,7 +143,7 @@ class Through:
                 self._memory.settle(mine)
         self._answer_others([one for one in pending if one[2] is not None and one[2] not in mine])
 
-    def _answer_others(self, pending: list[tuple[int, Any, str | None]]) -> None:
+    def _answer_others(self, pending: list[_Pending]) -> None:
         """Items another thread has: what it kept is used, and what it gave up is computed here after all."""
         for one in pending:
             index, _, name = one
@@ -145,9 +156,10 @@ class Through:
             else:
                 self._answer([one])
 
-    def _answer(self, pending: list[tuple[int, Any, str | None]]) -> None:
+    def _answer(self, pending: list[_Pending]) -> None:
         if not pending:
             return
+        pending, more = self._as_named(pending)
         first, last = pending[0][0], pending[-1][0]
         self.place = f"at item {first}" if first == last else f"at items {first} to {last}"
         try:
@@ -167,10 +179,25 @@ class Through:
         self._answered(list(zip(pending, answers, strict=True)))
         self.place = ""
         self._say_progress()
+        for one in more:
+            self._answer([one])
 
-    def _answered(self, pairs: list[tuple[tuple[int, Any, str | None], Any]]) -> None:
-        for (index, _, name), answer in pairs:
-            kept = self._memory.keep(name, answer) if self._memory is not None and name is not None else answer
+    def _as_named(self, pending: list[_Pending]) -> tuple[list[_Pending], list[_Pending]]:
+        """The items, without a name where they are not what they were named; and those that were like these."""
+        named = [(name, item) for _, item, name in pending if name is not None]
+        changed = self._memory.changed(named) if self._memory is not None and named else set()
+        more: list[_Pending] = []
+        for name, _ in named:
+            like = self._like.pop(name, [])
+            if name in changed:
+                self._first.pop(name, None)
+                more += [(index, item, None) for index, item in like if self._again.pop(index, None)]
+        self.recalled -= len(more)
+        return [(index, item, None if name in changed else name) for index, item, name in pending], more
+
+    def _answered(self, pairs: list[tuple[_Pending, Any]]) -> None:
+        for (index, item, name), answer in pairs:
+            kept = self._memory.keep(name, answer, item) if self._memory is not None and name is not None else answer
             self.answers[index] = kept
         self.ran += len(pairs)
 

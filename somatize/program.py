@@ -83,6 +83,8 @@ class Program:
         self._stores: dict[Any, Any] = {}
         self.namer: Any = None
         """Made where something is first to be kept; it remembers what it found of each node."""
+        self.said: set[tuple[str, str]] = set()
+        """What was said of each node that is not kept; once is enough."""
         self._synchronised: Program | None = None
         self.waits = False
         """Whether its placed nodes wait for their devices."""

@@ -559,6 +559,82 @@ def _made(flat: Any, shape: list[int], device: str, unusual: list[Any], absent: 
     return made.conj() if conj else made
 
 
+def watches_gradients() -> bool:
+    """Whether what is computed in this thread just now may have to carry a gradient."""
+    torch = loaded()
+    return torch is not None and hasattr(torch, "is_grad_enabled") and bool(torch.is_grad_enabled() or _traced(torch))
+
+
+def requires_gradient(thing: object) -> bool:
+    """Whether a thing is a tensor through which a gradient is to flow, backward or forward, or that is being traced."""
+    torch = loaded()
+    if torch is None or not isinstance(thing, torch.Tensor):
+        return False
+    if torch.is_grad_enabled() and thing.requires_grad:
+        return True
+    return bool(_traced(torch) and (torch.jit.is_tracing() or _is_wrapped(torch, thing)))
+
+
+def _traced(torch: Any) -> bool:
+    """Whether a transform of `torch.func`, forward-mode differentiation or a tracer is at work."""
+    core = torch._C
+    levels = core._functorch.peek_interpreter_stack() if hasattr(core, "_functorch") else None
+    return levels is not None or torch.autograd.forward_ad._current_level >= 0 or torch.jit.is_tracing()
+
+
+def _is_wrapped(torch: Any, tensor: Any) -> bool:
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return True
+    ahead = torch.autograd.forward_ad
+    return ahead._current_level >= 0 and ahead.unpack_dual(tensor).tangent is not None
+
+
+def in_training(module: Any) -> str | None:
+    """What of a Module draws or counts because it is in training mode, in a few words; None where nothing does.
+
+    That is known of torch's own layers. Of other classes it is said where their code reads `training`.
+    """
+    torch = loaded()
+    if not is_module(module) or not module.training:
+        return None
+    cls: Any = type(module)
+    nn, name = torch.nn, cls.__name__
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return f"{name}(p={module.p})" if module.p else None
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return f"{name}, which counts statistics" if module.track_running_stats else None
+    if isinstance(module, nn.RNNBase):
+        return f"dropout of {name}" if module.dropout and module.num_layers > 1 else None
+    if isinstance(module, nn.MultiheadAttention):
+        return f"dropout of {name}" if module.dropout else None
+    if isinstance(module, nn.RReLU):
+        return name if module.lower != module.upper else None
+    return f"{name}, whose code reads `training`" if _reads_training(cls) else None
+
+
+def reads_training(function: Any) -> bool:
+    """Whether the code of a function, or a function within it, reads an attribute `training`."""
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        if "training" in code.co_names or "training" in code.co_consts:
+            return True
+        pending += [one for one in code.co_consts if hasattr(one, "co_names")]
+    return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _reads_training(cls: type) -> bool:
+    for base in cls.__mro__:
+        if base.__module__.startswith("torch.nn.modules."):
+            continue
+        for member in vars(base).values():
+            function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            if hasattr(function, "__code__") and reads_training(function):
+                return True
+    return False
+
+
 def versions(thing: object) -> Any:
     """What tells that a Module's parameters or buffers were written to, or replaced; torch misses writes to `.data`."""
     if not is_module(thing):

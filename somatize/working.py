@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from .calling import Calls, Outcome, call
 from .dealing import Dealing
 from .errors import GraphError, UnknownNode, nearest
 from .facts import Fact
+from .integrity import Integrity
 from .item_memory import ItemMemory
 from .keys import Name
 from .mapped import Through
@@ -20,6 +22,10 @@ from .watching import Forward
 
 if TYPE_CHECKING:
     from .trips import Trips
+
+
+Run = tuple[int, bool]
+"""One run of a step, as `Integrity.starts` gave it."""
 
 
 def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:
@@ -54,8 +60,20 @@ def _refreshed(plan: Plan, nodes: tuple[str, ...]) -> set[int]:
 class Works(Calls):
     """Carries out the steps of a forward that recalls, keeps and maps; from several threads, if it runs in several."""
 
-    def __init__(self, program: Program, forward: Forward, cache: Cache | None, trips: Trips | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        forward: Forward,
+        cache: Cache | None,
+        trips: Trips | None = None,
+        input_: Any = None,
+        *,
+        ordered: bool = False,
+    ) -> None:
         super().__init__(forward)
+        self._input = input_
+        self._ordered = ordered
+        self._integrity: Integrity | None = None
         self._trips = trips
         self._marks = program.marks
         self._steps = program.plan.steps
@@ -66,19 +84,65 @@ class Works(Calls):
     def hits(self) -> set[int]:
         return self.cache.hits if self.cache is not None else set()
 
+    def prepare(self) -> None:
+        if self.cache is not None:
+            self._integrity = Integrity(self.cache, self._input, ordered=self._ordered)
+
     def do(self, step: Bound, role: Role, value: Any) -> Outcome:
-        marks = self._marks[step.number]
+        integrity, number = self._integrity, step.number
         if role is Role.RECALL:
-            return self._recall(step)
-        if marks.mapped is not None:
+            outcome = self._recall(step)
+            if integrity is not None and outcome.missed:
+                integrity.missed(number)
+            elif integrity is not None:
+                integrity.produced(number, outcome.value)
+            return outcome
+        if integrity is None:
+            return self._items(step, value) if self._marks[number].mapped is not None else call(step, value, self.clock)
+        run = integrity.starts(number)
+        try:
+            if number not in integrity.checked:
+                outcome = self._unchecked(step, value)
+            elif self._marks[number].cached is None or (self._marks[number].mapped is None and self._unnamed(number)):
+                return self._feeding(step, value, run)
+            elif self._marks[number].mapped is not None:
+                outcome = self._kept_items(step, value, run)
+            else:
+                outcome = self._kept(step, value, run)
+            integrity.produced(number, outcome.value)
+            return outcome
+        finally:
+            integrity.ends()
+
+    def _unnamed(self, number: int) -> bool:
+        """Whether a step that is to be kept has no name, which is said."""
+        assert self.cache is not None
+        if self.cache.name(number) is not None:
+            return False
+        self.cache.say_unnamed(number)
+        return True
+
+    def _unchecked(self, step: Bound, value: Any) -> Outcome:
+        if self._marks[step.number].mapped is not None:
             return self._items(step, value)
-        if self.cache is None or marks.cached is None:
-            return call(step, value, self.clock)
-        name = self.cache.name(step.number)
-        if name is None:
+        if self.cache is not None and self._marks[step.number].cached is not None:
             self.cache.say_unnamed(step.number)
-            return call(step, value, self.clock)
-        return self._kept(step, name, value)
+        return call(step, value, self.clock)
+
+    def _feeding(self, step: Bound, value: Any, run: Run) -> Outcome:
+        """Run a step that is not kept and feeds one that is: whether what it gives is what its name says."""
+        assert self._integrity is not None
+        assert self.cache is not None
+        number, integrity = step.number, self._integrity
+        why = integrity.broken(number) or self.cache.training(number) or integrity.changed(number, value)
+        outcome = self._unchecked(step, value)
+        if outcome.error is None:
+            integrity.produced(number, outcome.value)
+            if why is None and not integrity.alone(run):
+                why = integrity.changed(number, value)
+            if why is not None:
+                integrity.breaks(number, why)
+        return outcome
 
     def _recall(self, step: Bound) -> Outcome:
         assert self.cache is not None
@@ -104,10 +168,28 @@ class Works(Calls):
         took, size = whole.took + sum(item.took for item in found), whole.bytes + sum(item.bytes for item in found)
         return Found([item.value for item in found], size, took)
 
-    def _kept(self, step: Bound, name: Name, value: Any) -> Outcome:
-        """Compute a result and keep it; if another thread computes it just now, take what it kept."""
+    def _not_kept(self, step: Bound, value: Any, why: str) -> Outcome:
+        """Run a step whose result is not what its name says, nor are those made of it; which is said."""
+        assert self._integrity is not None
         assert self.cache is not None
-        refreshing = self.cache.refreshes(step.number)
+        self._integrity.breaks(step.number, why)
+        self.cache.say_not_kept(step.number, why)
+        return call(step, value, self.clock)
+
+    def _kept(self, step: Bound, value: Any, run: Run) -> Outcome:
+        """Compute a result and keep it; if another thread computes it just now, take what it kept."""
+        assert self._integrity is not None
+        assert self.cache is not None
+        number, integrity = step.number, self._integrity
+        why = integrity.broken(number) or self.cache.training(number)
+        if why is not None:
+            return self._not_kept(step, value, why)
+        gradient = self.cache.gradient_of(value)
+        if gradient is not None:  # then what it gives is still what its name says
+            self.cache.say_not_kept(number, gradient)
+            return call(step, value, self.clock)
+        name = self.cache.names[number]
+        refreshing = self.cache.refreshes(number)
         claim = (self.cache.store, name.digest)
         while not CLAIMS.take([claim]):
             if not CLAIMS.wait(claim):
@@ -116,16 +198,31 @@ class Works(Calls):
             began = self.clock()
             found = None if refreshing else self.cache.recall(name.digest)
             if found is not None:
-                return Outcome(step.number, found.value, began, found.took, kind="recalled", bytes=found.bytes)
+                return Outcome(number, found.value, began, found.took, kind="recalled", bytes=found.bytes)
+            why = integrity.changed(number, value)
+            if why is not None:
+                return self._not_kept(step, value, why)
             outcome = call(step, value, self.clock)
             if outcome.error is not None:
                 return outcome
-            kept = self.cache.keep(self._steps[step.number], name, outcome.value)
+            check = functools.partial(self._changed_meanwhile, number, value, run)
+            kept = self.cache.keep(self._steps[number], name, outcome.value, check=check)
             if kept is None:
                 return outcome
             return outcome._replace(value=kept.value, after=(_kept_fact(step.node, kept.bytes, kept.took),))
         finally:
             CLAIMS.release([claim])
+
+    def _changed_meanwhile(self, number: int, value: Any, run: Run) -> str | None:
+        """Why a result is not kept after all, if something was changed by a node that ran beside its own."""
+        assert self._integrity is not None
+        if self._integrity.alone(run):
+            return None
+        why = self._integrity.changed(number, value)
+        if why is not None:
+            why = f"{why} (it ran beside other nodes)"
+            self._integrity.breaks(number, why)
+        return why
 
     def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:
         if self.cache is None or self._marks[number].cached is None:
@@ -137,7 +234,31 @@ class Works(Calls):
         kept = self.cache.keep(step, name, value)
         return None if kept is None else (kept.value, _kept_fact(step.node, kept.bytes, kept.took))
 
-    def _items(self, step: Bound, value: Any) -> Outcome:
+    def _kept_items(self, step: Bound, value: Any, run: Run) -> Outcome:
+        """Run a mapped node whose items are kept by what they are, and all of them together by what its name says."""
+        assert self._integrity is not None
+        assert self.cache is not None
+        number, integrity = step.number, self._integrity
+        why = self.cache.training(number)
+        if why is not None:
+            integrity.breaks(number, why)
+            self.cache.say_not_kept(number, why)
+            return self._items(step, value)
+        why = integrity.broken(number) or integrity.changed(number, value)
+        memory = ItemMemory(self.cache, number, functools.partial(integrity.alone, run))
+        outcome = self._items(step, value, memory)
+        if outcome.error is not None:
+            return outcome
+        if why is None and not (memory.all_ran and integrity.alone(run)):
+            why = integrity.changed(number, value)  # then what it does to one item may count for another
+        if why is None:
+            memory.keep_whole()
+        else:
+            integrity.breaks(number, why)
+            self.cache.say_not_kept(number, f"{why}; only its items are")
+        return outcome
+
+    def _items(self, step: Bound, value: Any, memory: ItemMemory | None = None) -> Outcome:
         mapped = self._marks[step.number].mapped
         assert mapped is not None
         host = self._trips.sends(step.number) if self._trips is not None else None
@@ -145,9 +266,6 @@ class Works(Calls):
         if host is not None and self._trips is not None:
             far = Dealing(self._trips, step.number, mapped.batch)
             call, batch = far.answers, far.window
-        memory = (
-            ItemMemory(self.cache, step.number) if self.cache is not None and self._marks[step.number].cached else None
-        )
         progress = self._progress(step.node) if self._forward.tell is not None else None
         through = Through(step.node, call, batch, memory, progress)
         began = self.clock()
@@ -161,8 +279,6 @@ class Works(Calls):
         except BaseException as raised:
             error = raised
         took = self.clock() - began
-        if memory is not None and error is None:
-            memory.keep_whole()
         return Outcome(
             step.number,
             answers,

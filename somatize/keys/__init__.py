@@ -18,6 +18,19 @@ from __future__ import annotations
 
 from .content import content
 from .difference import difference
-from .naming import Name, Namer, Naming, given
+from .gradients import carries_gradient, training_in
+from .naming import Looked, Name, Namer, Naming, given
+from .watches import as_it_is
 
-__all__ = ["Name", "Namer", "Naming", "content", "difference", "given"]
+__all__ = [
+    "Looked",
+    "Name",
+    "Namer",
+    "Naming",
+    "as_it_is",
+    "carries_gradient",
+    "content",
+    "difference",
+    "given",
+    "training_in",
+]

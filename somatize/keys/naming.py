@@ -140,6 +140,27 @@ class _Known(NamedTuple):
         }
 
 
+class Looked(NamedTuple):
+    """A node as it is at one moment: its code, values and state, and the modes it would run in."""
+
+    known: _Known
+    state: bytes | None
+    modes: Modes
+
+    def name(self, before: Mapping[str, Name] | Name) -> Name:
+        """The name of what it would give; `before` as `Naming.name_of` takes it."""
+        feeds = {"input": before.digest} if isinstance(before, Name) else {id: one.digest for id, one in before.items()}
+        # Several are handed over in a dict by their ids, which the node can read, and its order.
+        words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
+        modes = [[*mode] for mode in sorted(self.modes.items())]
+        digest = worded(_SCHEME, self.known.digest, self.state, words, modes).hex()
+        return Name(digest, self.known.parts, self.state, feeds, self.modes, self.known.reads)
+
+    def same(self, other: Looked) -> bool:
+        """Whether a node is at two moments the same to a name."""
+        return (self.known.digest, self.state, self.modes) == (other.known.digest, other.state, other.modes)
+
+
 class Namer:
     """Names the nodes of one graph, and remembers of each what does not change from one forward to the next.
 
@@ -169,18 +190,13 @@ class Naming:
 
         Raises `Unnameable`, which does not say the node's id, as that is not known here.
         """
+        return self.looked_at(thing, marks).name(before)
+
+    def looked_at(self, thing: Any, marks: Marks) -> Looked:
+        """All that the name of a node's result is made of but for what feeds it. Raises `Unnameable`."""
         known = self._looked_up(thing, marks)
-        frozen = marks.frozen
-        state = state_of(thing, frozen.state) if frozen is not None else None
-        if isinstance(before, Name):
-            feeds = {"input": before.digest}
-        else:
-            feeds = {id: name.digest for id, name in before.items()}
-        # Several are handed over in a dict by their ids, which the node can read, and its order.
-        words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
-        said = [[*mode] for mode in sorted(self.modes.items())]
-        digest = worded(_SCHEME, known.digest, state, words, said).hex()
-        return Name(digest, known.parts, state, feeds, self.modes, known.reads)
+        state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
+        return Looked(known, state, self.modes)
 
     def own(self, thing: Any, marks: Marks) -> bytes:
         """What a node is by itself, whatever its state and whatever feeds it. Raises `Unnameable`."""

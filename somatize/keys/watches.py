@@ -252,3 +252,14 @@ def _by_identity(*, state: bool) -> Resolver:
 
 # What makes a digest of a value as it is now, good in this process alone: code and objects in it are told by identity.
 _BY_IDENTITY, _BUT_STATE = _by_identity(state=True), _by_identity(state=False)
+
+
+def as_it_is(value: Any) -> bytes:
+    """The digest of a value as it is now, good in this process alone: functions and classes in it are told by identity.
+
+    Raises `Unnameable` for what may change unseen.
+    """
+    return content(value, "a value", _STRICT)
+
+
+_STRICT = Resolver(_identity)

@@ -1,0 +1,186 @@
+"""Whether what the names of a forward were made of is still so when its nodes run.
+
+Names are made before anything runs, of the input and the nodes as they are then. What another node, the caller or
+another thread changes afterwards makes the result of a node another one than its name says. So it is compared when a
+node begins to run, for each node that is to be kept and those that feed it; where nodes run side by side, also when it
+has run. Only what runs is compared: a hit costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Any
+
+from .agenda import Role, roles
+from .cache import Cache
+from .keys import difference
+
+_NOTHING = object()
+_FIXED = frozenset((type(None), bool, int, float, str, bytes))
+
+
+class Integrity:
+    """What one forward knows of how its values stand to their names. It may be used by several threads.
+
+    `ordered` says that nodes run one after another, in the order of their numbers.
+    """
+
+    def __init__(self, cache: Cache, input_: Any, *, ordered: bool) -> None:
+        self._cache = cache
+        self._input = input_
+        self._ordered = ordered
+        self._steps = cache.plan.steps
+        self._broken: dict[int, str] = {}
+        """Of each step whose value is another than its name says, why."""
+        self._digests: dict[int, bytes | None] = {}
+        """Of values that others could change before they are read; None for what cannot be compared."""
+        self._objects: dict[int, int] = {}
+        self._when: dict[int, int] = {}
+        """Of each value the id of the object, and how many steps had begun when it was there."""
+        self._lock = threading.Lock()
+        self._started = self._running = 0
+        self._order: list[int] = []
+        self._readers: dict[int, list[int]] = {}
+        for step in self._steps:
+            for source in step.inputs:
+                self._readers.setdefault(source, []).append(step.number)
+        self._hits = set(cache.hits)
+        self._look_ahead(self._hits)
+
+    def _look_ahead(self, hits: Collection[int]) -> None:
+        found = roles(self._cache.plan, hits)
+        self._runs = {number for number, role in enumerate(found) if role is Role.RUN}
+        self.checked: set[int] = set()
+        """The steps that run and whose results are to be kept, and those that feed them and run too."""
+        for step in reversed(self._steps):
+            if step.number not in self._runs:
+                continue
+            kept = step.marks.cached is not None and (step.number in self._cache.names or step.marks.mapped is not None)
+            if kept or step.number in self.checked:
+                self.checked.add(step.number)
+                self.checked.update(source for source in step.inputs if source in self._runs)
+
+    def missed(self, number: int) -> None:
+        """What was to be recalled has to run after all, out of order."""
+        with self._lock:
+            self._ordered = False
+            self._hits.discard(number)
+            self._look_ahead(self._hits)
+
+    # What runs when
+
+    def starts(self, number: int) -> tuple[int, bool]:
+        """A step begins to run; what it gives is for `alone`."""
+        with self._lock:
+            self._started += 1
+            self._running += 1
+            beside = self._running > 1
+            self._order.append(number)
+            return self._started, beside
+
+    def ends(self) -> None:
+        with self._lock:
+            self._running -= 1
+
+    def alone(self, ticket: tuple[int, bool]) -> bool:
+        """Whether no other step ran between when this one began and now."""
+        return not ticket[1] and self._started == ticket[0]
+
+    # What is compared
+
+    def produced(self, number: int, value: Any) -> None:
+        """A value is there: its digest is taken if it is compared later."""
+        self._objects[number], self._when[number] = id(value), self._started
+        if not self._cache.keeping:
+            return
+        readers = [reader for reader in self._readers.get(number, ()) if reader in self.checked]
+        if not readers or type(value) in _FIXED:
+            return
+        if self._ordered and len(self._readers[number]) == 1 and self._steps[readers[0]].marks.mapped is None:
+            following = min((one for one in self._runs if one > number), default=-1)
+            if readers[0] == following:  # nothing runs before it is read
+                return
+        self._digests[number] = self._digest(value)
+
+    def broken(self, number: int) -> str | None:
+        """Why the value of what feeds a step is another than its name says, if it is."""
+        return next((self._broken[one] for one in self._steps[number].inputs if one in self._broken), None)
+
+    def breaks(self, number: int, why: str) -> None:
+        """The value of a step is another than its name says, and so are those made of it."""
+        self._broken[number] = why
+
+    def changed(self, number: int, value: Any, *, own: bool = True, given: bool = True) -> str | None:
+        """What is another now than when a step was named, in words; None where nothing is.
+
+        Compared are the values that it is `given`, and what it is made of itself (`own`).
+        """
+        if not self._cache.keeping:
+            return None
+        if given:
+            wrong = self._input_changed(number, value)
+            if wrong is not None:
+                return wrong
+        return self._own_changed(number) if own else None
+
+    def _input_changed(self, number: int, value: Any) -> str | None:
+        step = self._steps[number]
+        if not step.inputs:
+            if type(self._input) in _FIXED or self._cache.input_is_as_named(self._input):
+                return None
+            others = [one.node for one in self._steps if not one.inputs and one.number != number]
+            return f"the input changed before it was run{self._sharing(others)}"
+        for source in step.inputs:
+            handed = value[self._steps[source].node] if len(step.inputs) > 1 else value
+            if self._value_changed(source, number, handed):
+                others = self._others(source, number)
+                return f"what {self._steps[source].node!r} gave it changed before it was run{self._sharing(others)}"
+        return None
+
+    def _value_changed(self, source: int, reader: int, value: Any) -> bool:
+        if type(value) in _FIXED:
+            return False
+        if self._ordered and self._when.get(source) == self._started - 1:  # nothing ran since
+            return False
+        before = self._digests.get(source, _NOTHING)
+        if before is _NOTHING:
+            return True
+        if before is None:
+            return bool(self._others(source, reader))
+        return self._digest(value) != before
+
+    def _own_changed(self, number: int) -> str | None:
+        step, before = self._steps[number], self._cache.names.get(number)
+        if before is None:
+            return None
+        try:
+            now = self._cache.named_now(number)
+        except Exception as error:
+            return f"it cannot be named any more ({type(error).__name__}: {error})"
+        if now.digest == before.digest:
+            return None
+        what = "; ".join(difference(before.parts, now.parts)) or "what it is made of"
+        ran = [self._steps[one].node for one in self._order if one != number]
+        after = f" after {', '.join(map(repr, ran[-3:]))} ran" if ran else ""
+        return f"what node {step.node!r} is made of changed{after} and before it was run: {what}"
+
+    def _others(self, source: int, reader: int) -> list[str]:
+        """The nodes beside `reader` that are given the value of a step, or have the same object as another's value."""
+        same = {one for one, object_ in self._objects.items() if object_ == self._objects.get(source)} | {source}
+        numbers = {one for step in same for one in (*self._readers.get(step, ()), step)} - {reader, source}
+        shared = [self._steps[one].node for one in sorted(numbers)]
+        if self._objects.get(source) == id(self._input):
+            shared += [one.node for one in self._steps if not one.inputs and one.number not in {reader, source}]
+        return shared
+
+    def _sharing(self, others: list[str]) -> str:
+        if not others:
+            return ", by whoever else has it"
+        return f", and is shared with {', '.join(map(repr, others[:5]))}: let a node that changes its input copy it"
+
+    def _digest(self, value: Any) -> bytes | None:
+        try:
+            return self._cache.compared(value)
+        except Exception:
+            return None
