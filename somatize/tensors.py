@@ -565,7 +565,7 @@ def watches_gradients() -> bool:
     return torch is not None and hasattr(torch, "is_grad_enabled") and bool(torch.is_grad_enabled() or _traced(torch))
 
 
-def requires_gradient(thing: object) -> bool:
+def carries_gradient(thing: object) -> bool:
     """Whether a thing is a tensor through which a gradient is to flow, backward or forward, or that is being traced."""
     torch = loaded()
     if torch is None or not isinstance(thing, torch.Tensor):

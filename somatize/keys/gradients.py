@@ -16,7 +16,7 @@ def carries_gradient(value: Any) -> bool:
     if type(value) in SCALARS or not tensors.watches_gradients():
         return False
     try:
-        return any(map(tensors.requires_gradient, objects_in(value)))
+        return any(map(tensors.carries_gradient, objects_in(value)))
     except RuntimeError:  # another thread changes it just now
         return True
 
