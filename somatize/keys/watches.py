@@ -262,4 +262,4 @@ def as_it_is(value: Any) -> bytes:
     return content(value, "a value", _STRICT)
 
 
-_STRICT = Resolver(_identity)
+_STRICT = Resolver(_identity, _of_library)
