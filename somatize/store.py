@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from .errors import BadName, NotStored, StoreClosed
-from .storage import kept, values
+from .errors import BadName, NotStored, SomatizeError, StoreClosed
+from .storage import kept, place, values
 from .storage.kept import Entry as Kept
 from .storage.limits import Limit, bytes_of, seconds_of
 from .storage.opened import Opened, acquire, release
@@ -20,6 +21,23 @@ from .storage.values import Named
 __all__ = ["Kept", "Named", "Store"]
 
 _FORWARDS = "run/"
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _refusing(method: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenate[Store, _P], _R]:
+    """A method, of which what the system refuses is a `StoreError` that names the store."""
+
+    @wraps(method)
+    def refusing(self: Store, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **kwargs)
+        except SomatizeError:
+            raise
+        except OSError as error:
+            raise place.refusal(self.path, error) from error
+
+    return refusing
 
 
 class Store:
@@ -53,8 +71,8 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
-        return self._path
+        """Where it lies, also after its directory was renamed."""
+        return self._path if self._closed else self._opened.path
 
     @property
     def opened(self) -> Opened:
@@ -65,35 +83,42 @@ class Store:
             with self._lock:
                 if self._opened.pid != os.getpid():
                     self._release.detach()
+                    self._path = self._opened.path
                     self._hold(make=False)
         return self._opened
 
     # -- bytes by content
 
+    @_refusing
     def put(self, data: bytes | bytearray | memoryview) -> str:
         """Hold bytes and give their digest. On the disk when this returns, and there to stay."""
         digest = values.put(self.opened, data)
         kept.by_hand(self.opened, digest)
         return digest
 
+    @_refusing
     def get(self, digest: str) -> bytes:
         """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give bytes that don't match it."""
         return values.get(self.opened, digest)
 
+    @_refusing
     def bind(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> None:
         """Let a name point at bytes that are held, whatever it pointed at before. Raises `BadName`, `NotStored`."""
         values.bind(self.opened, b"n", _own(name), digest, meta, claim=False)
 
+    @_refusing
     def claim(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> bool:
         """`bind`, but only if the name points at nothing; True if it did so. Of many processes one gets it."""
         return values.bind(self.opened, b"n", _own(name), digest, meta, claim=True)
 
+    @_refusing
     def resolve(self, name: str) -> str:
         """The digest that a name bound by hand points at. Raises `NotStored`."""
         if name.startswith(_FORWARDS):
             raise NotStored(f"{name!r} names a forward, which has no digest; read it with somatize.record.facts")
         return values.resolve(self.opened, b"n", name).digest
 
+    @_refusing
     def bound(self, prefix: str = "") -> list[Named]:
         """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
 
@@ -106,6 +131,7 @@ class Store:
 
     # -- kept values
 
+    @_refusing
     def keep(self, name: str, value: object, meta: Mapping[str, Any] | None = None) -> int:
         """Write a value down under a name, in place of what was kept there; gives its size in bytes.
 
@@ -129,10 +155,12 @@ class Store:
         if self._limit is not None:
             self._limit.kept(self.opened, sum(len(data) for _, data, _ in entries))
 
+    @_refusing
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
         return kept.value_of(kept.recall(self.opened, name))
 
+    @_refusing
     def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
         """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes` and the `meta` of each.
 
@@ -140,6 +168,7 @@ class Store:
         """
         return [entry for entry in kept.entries(self.opened, prefix) if _is_of(entry, node, run)]
 
+    @_refusing
     def provenance(self, name: str) -> dict[str, Any]:
         """Where a kept value came from: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
 
@@ -148,6 +177,7 @@ class Store:
         found = values.resolve(self.opened, b"k", name)
         return {"name": found.name, "when": found.when, **kept.shown(found.meta)}
 
+    @_refusing
     def prune(
         self,
         max_bytes: int | str | None = None,
@@ -168,12 +198,14 @@ class Store:
             self.opened, lambda all: kept.to_prune(all, max_bytes=size, older_than=older, unused_for=unused)
         )
 
+    @_refusing
     def drop(self, node: str, run: str | None = None) -> list[Kept]:
         """Take away what is kept of one node, or only what forwards of one run kept of it; gives those that went."""
         return kept.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
 
     # -- keeping house
 
+    @_refusing
     def check(self) -> list[str]:
         """A sentence for each invariant that does not hold: damage, above all. Empty if all is well.
 
@@ -183,6 +215,7 @@ class Store:
 
         return check(self.opened)
 
+    @_refusing
     def forget(self, run: str | Iterable[str]) -> None:
         """Take one run away, or several at once: all or none, also while others read. The space is used again.
 
@@ -192,6 +225,7 @@ class Store:
 
         forget(self.opened, [run] if isinstance(run, str) else run)
 
+    @_refusing
     def rename(self, run: str, to: str) -> None:
         """Give a run another name. Raises `UnknownRun`, `BadRun` for a name that is taken or cannot be one.
 
@@ -201,6 +235,7 @@ class Store:
 
         rename(self.opened, run, to)
 
+    @_refusing
     def compact(self) -> None:
         """Give the space of what was forgotten back to the disk, also while others read and write.
 
@@ -210,6 +245,7 @@ class Store:
 
         compact(self.opened)
 
+    @_refusing
     def copy(self, path: str | os.PathLike[str]) -> Store:
         """Copy the store as it is now to a place where there is none, also while others write to it."""
         from .storage.housekeeping import copy
@@ -227,6 +263,7 @@ class Store:
                 try:
                     self._opened.flush()
                 finally:
+                    self._path = self._opened.path
                     self._closed = True
                     self._release()
             else:
@@ -240,16 +277,16 @@ class Store:
         self.close()
 
     def __eq__(self, other: object) -> bool:
-        return self._path == other._path if isinstance(other, Store) else NotImplemented
+        return self._opened.identity == other._opened.identity if isinstance(other, Store) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._path)
+        return hash(self._opened.identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (str(self._path), self._keep_at_most)
+        return _reopened, (str(self.path), self._keep_at_most)
 
     def __repr__(self) -> str:
-        return f"Store({str(self._path)!r})"
+        return f"Store({str(self.path)!r})"
 
 
 def _reopened(path: str, keep_at_most: int | str | None) -> Store:

@@ -40,12 +40,22 @@ _ATTEMPTS = 40
 class Environment:
     """One LMDB file, open in this process at most once. Threads may share it; a forked child may not use it."""
 
-    def __init__(self, directory: Path, name: str, *, writable: bool, full_sync: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        writable: bool,
+        full_sync: bool = True,
+        follow: Callable[[], Path | None] = lambda: None,
+    ) -> None:
         """Open the newest file of a name that `create` or `compact` made.
 
-        Raises `DamagedStore` if it is not as LMDB leaves its files.
+        `follow` tells where the directory lies now, and has `moved_to` called where it was moved. Raises
+        `DamagedStore` if the file is not as LMDB leaves its files.
         """
         self.directory = directory
+        self._where_now = follow
         self.name = name
         self.writable = writable
         self._full_sync = full_sync
@@ -86,9 +96,16 @@ class Environment:
         """Where the file lies."""
         return self._generation.path
 
+    def moved_to(self, directory: Path) -> None:
+        """Know that the directory of the file was moved, and is at `directory` now."""
+        self.directory = directory
+        self._generation = self._generation.moved_to(directory)
+
     def _follow(self) -> None:
         """Go on in the newest file, if somebody compacted this one. In a directory that is gone it stays as it is."""
-        if self._generation.is_last() or self._gate.has_me() or not self._generation.is_at_home():
+        if self._generation.is_last() or self._gate.has_me():
+            return
+        if not self._generation.is_at_home() and (self._where_now() is None or self._generation.is_last()):
             return
         self._alone(self._reopen)
 
@@ -280,7 +297,7 @@ class Environment:
     def _transact(self, work: Callable[[Writing], T]) -> T:
         with self._env.begin(write=True, buffers=True) as txn:  # which commits, or aborts where something is raised
             if not self._generation.is_last():  # compacted while this waited for its turn
-                if not self._generation.is_at_home():
+                if not self._generation.is_at_home() and self._where_now() is None:
                     raise place.gone(self.directory)
                 raise _Moved
             return work(Writing(txn))

@@ -33,6 +33,14 @@ class Generation:
         self._inode = os.fstat(fd).st_ino
         self._place, self._successor = str(path), str(place.successor(path))
 
+    def moved_to(self, directory: Path) -> Generation:
+        """The same file, after its directory was moved."""
+        made = Generation.__new__(Generation)
+        made.path = directory / self.path.name
+        made._directory, made._name, made._home, made._inode = directory, self._name, self._home, self._inode
+        made._place, made._successor = str(made.path), str(place.successor(made.path))
+        return made
+
     def is_last(self) -> bool:
         """Whether the file still lies in its place, and no successor does."""
         # Asked before each transaction, and hardly ever false: `exists` would raise and catch an error.

@@ -1,8 +1,9 @@
 """All that one process holds of one store: its files, its locks, its writers and the thread that commits.
 
 A store is open at most once in a process, however many handles there are and by whatever path they name it; LMDB
-and POSIX locks both demand it. Handles count references. A forked child starts with nothing: what it inherited is
-its parent's, and is put aside the moment it is forked.
+and POSIX locks both demand it. Its directory is held open, which is how it is found again where it was renamed.
+Handles count references. A forked child starts with nothing: what it inherited is its parent's, and is put aside the
+moment it is forked.
 """
 
 from __future__ import annotations
@@ -32,22 +33,53 @@ class Opened:
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         place.warn_if_remote(path)
-        self.path = path
+        self._path = path
         self.identity = identity
         self.pid = os.getpid()
         self.references = 0
         place.complete(path)
         self.writable = place.writable(path)
-        self.locks = Locks(path / place.LOCKS, writable=self.writable)
-        self.records = Environment(path, place.RECORDS, writable=self.writable)
         self.opening = threading.RLock()
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
         self.used = Used()
         self._values: Environment | None = None
-        self._gates: dict[int, RunGate] = {}
+        self._gates: dict[int, tuple[RunGate, int]] = {}
         self._committer: Committer | None = None
         self._lock = threading.Lock()
+        self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.locks = Locks(path / place.LOCKS, writable=self.writable)
+            self.records = Environment(path, place.RECORDS, writable=self.writable, follow=self.follow)
+        except BaseException:
+            os.close(self._directory)
+            if hasattr(self, "locks"):
+                self.locks.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """Where it lies, also after its directory was renamed or moved; where it lay if it is gone."""
+        if place.identity(self._path) != self.identity:
+            self.follow()
+        return self._path
+
+    def follow(self) -> Path | None:
+        """Where its directory lies now; None if it is gone."""
+        if place.identity(self._path) == self.identity:
+            return self._path
+        now = place.path_of(self._directory)
+        if now is None or place.identity(now) != self.identity:
+            return None
+        return self.moved_to(now)
+
+    def moved_to(self, path: Path) -> Path:
+        """Know that its directory now lies at `path`."""
+        self._path = path
+        for environment in (self.records, self._values):
+            if environment is not None:
+                environment.moved_to(path)
+        return path
 
     @property
     def journals(self) -> Path:
@@ -59,9 +91,12 @@ class Opened:
         """The file of kept values, opened when first asked for."""
         with self._lock:
             if self._values is None:
-                if place.identity(self.path) != self.identity:
-                    raise place.gone(self.path)
-                self._values = Environment(self.path, place.VALUES, writable=self.writable, full_sync=False)
+                path = self.follow()
+                if path is None:
+                    raise place.gone(self._path)
+                self._values = Environment(
+                    path, place.VALUES, writable=self.writable, full_sync=False, follow=self.follow
+                )
             return self._values
 
     @property
@@ -75,11 +110,23 @@ class Opened:
             return self._committer
 
     def gate(self, run: int) -> RunGate:
-        """Where the forwards of a run get their numbers in this process."""
+        """Where the forwards of a run get their numbers in this process; `leave_gate` gives it back."""
         with self._lock:
-            if run not in self._gates:
-                self._gates[run] = RunGate(self.path / place.NUMBERS, run, self.locks)
-            return self._gates[run]
+            if run in self._gates:
+                gate, users = self._gates[run]
+            else:
+                gate, users = RunGate(self.path / place.NUMBERS, run, self.locks), 0
+            self._gates[run] = gate, users + 1
+            return gate
+
+    def leave_gate(self, run: int) -> None:
+        """Let go of what `gate` gave: the last writer of a run in this process takes no file with it."""
+        with self._lock:
+            gate, users = self._gates.pop(run)
+            if users > 1:
+                self._gates[run] = gate, users - 1
+                return
+        gate.close()
 
     def is_alive(self, writer: int) -> bool:
         """Whether the process of a writer lives, and has it open."""
@@ -89,7 +136,8 @@ class Opened:
 
     def is_there(self) -> bool:
         """Whether the store still lies where it was opened."""
-        return place.identity(self.path) == self.identity and (self.path / place.LOCKS).exists()
+        path = self.follow()
+        return path is not None and (path / place.LOCKS).exists()
 
     def must_be_writable(self) -> None:
         """Raise `StoreReadOnly` where this process may not write, `DamagedStore` where what it takes is not there."""
@@ -119,12 +167,18 @@ class Opened:
         if self._committer is not None:
             self._committer.stop()
         self.used.write(self)
-        for gate in self._gates.values():
+        for gate, _ in self._gates.values():
             gate.close()
         for environment in (self.records, self._values):
             if environment is not None:
                 environment.close()
         self.locks.close()
+        self._forget_directory()
+
+    def _forget_directory(self) -> None:
+        if self._directory >= 0:
+            os.close(self._directory)
+        self._directory = -1
 
     def before_fork(self) -> None:
         """Let no transaction be open while the process is forked."""
@@ -140,6 +194,7 @@ class Opened:
 
     def abandon(self) -> None:
         """Put aside, in a forked child, what belongs to its parent. Nothing is written and no lock is touched."""
+        self.follow()  # handles of the child open it anew, where it lies now
         for environment in (self.records, self._values):
             if environment is not None:
                 environment.after_fork()
@@ -147,6 +202,7 @@ class Opened:
         for writer in self.writers.values():
             writer.abandon()
         self.locks.close()
+        self._forget_directory()
 
 
 _all: dict[tuple[int, int], Opened] = {}
@@ -158,6 +214,11 @@ def acquire(path: Path, *, make: bool = False) -> Opened:
 
     Every call needs a `release`. Raises what `place.make`, `place.check_format` and `Environment` raise.
     """
+    with place.refusing(path):
+        return _acquired(path, make=make)
+
+
+def _acquired(path: Path, *, make: bool) -> Opened:
     if make:
         place.make(path, _fill)
     with _lock:
@@ -167,6 +228,8 @@ def acquire(path: Path, *, make: bool = False) -> Opened:
         opened = _all.get(identity)
         if opened is None:
             opened = _all[identity] = Opened(path, identity)
+        elif opened.follow() is None:  # this system does not say where a directory was moved to
+            opened.moved_to(path)
         opened.references += 1
         return opened
 

@@ -48,6 +48,8 @@ def open_writer(opened: Opened, name: str, fields: Sequence[str]) -> Writer:
     Raises `StoreReadOnly`, and `StoreError` where the run cannot be entered, before anything is computed. The writer
     keeps the reference to `opened` that it was given, and gives it back when it closes.
     """
+    for left in [one for one in list(opened.writers.values()) if one.retired]:
+        left.end_at_exit()  # recorders that were dropped: their files go before more are opened
     with alone_at_the_door(opened):
         try:
             repair(opened)
@@ -55,9 +57,19 @@ def open_writer(opened: Opened, name: str, fields: Sequence[str]) -> Writer:
             warn(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
         run = _enter(opened, name)
         following = _begin_counting(opened, run)
-        writer = Writer(opened, name, run, fields, identity())
+        try:
+            writer = Writer(opened, name, run, fields, identity())
+        except OSError as error:
+            raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
         try:
             _join(opened, writer, following)
+        except OSError as error:
+            writer.discard()
+            raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
+        except BaseException:
+            writer.discard()
+            raise
+        try:
             writer.start_journal()
         except OSError:
             pass  # it keeps in memory what it is told, and tries again with each entry

@@ -7,14 +7,25 @@ in a directory that has a ``FORMAT`` is damage, never a store that is about to b
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from somatize.errors import DamagedStore, NewerFormat, NoStore, StoreError, StoreReadOnly, StoreWarning
+from somatize.errors import (
+    DamagedStore,
+    NewerFormat,
+    NoStore,
+    SomatizeError,
+    StoreError,
+    StoreReadOnly,
+    StoreWarning,
+)
 
 FORMAT = 1
 _FORMAT_NAME = "FORMAT"
@@ -33,6 +44,27 @@ _REMOTE = frozenset(
     {"nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"}
 )
 _warned_remote: set[int] = set()
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """What the system refuses in here is a `StoreError` that names the store and, if it is another, the file."""
+    try:
+        yield
+    except SomatizeError:
+        raise
+    except OSError as error:
+        raise refusal(path, error) from error
+
+
+def refusal(path: Path, error: OSError) -> StoreError:
+    """What is raised where the system refuses something about a store, beside having no room for it."""
+    why = error.strerror or str(error)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return StoreError(f"{path}: {why}; close files or other stores, or raise the limit (ulimit -n)")
+    file = error.filename if isinstance(error.filename, str | bytes | os.PathLike) else None
+    where = "" if file is None or Path(os.fsdecode(file)) == path else f": {os.fsdecode(file)}"
+    return StoreError(f"{path}{where}: {why}")
 
 
 def make(path: Path, fill: Callable[[Path], None]) -> None:
@@ -183,6 +215,16 @@ def identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def path_of(directory: int) -> Path | None:
+    """Where a directory that is held open lies now; None where the system does not say."""
+    try:
+        if hasattr(fcntl, "F_GETPATH"):  # macOS
+            return Path(os.fsdecode(fcntl.fcntl(directory, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+        return Path(os.readlink(f"/proc/self/fd/{directory}"))  # noqa: PTH115  the link is no path to a file
+    except OSError:
+        return None
 
 
 def is_full(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from somatize.errors import DamagedStore
 
-from . import journal, schema
+from . import journal, place, schema
 from .environment import BadValue, Reading
 from .notices import warn
 from .opened import Opened
@@ -35,14 +35,15 @@ def look(opened: Opened, work: Callable[[View], T]) -> T:
 def _journals(opened: Opened) -> Iterator[list[JournalFile]]:
     files: list[JournalFile] = []
     try:
-        for path in journal_files(opened):
-            writer, generation = journal.parse_name(path) or (0, 0)
-            alive = opened.is_alive(writer)
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue  # committed and taken away since it was listed
-            files.append(JournalFile(path, fd, writer, generation, alive))
+        with place.refusing(opened.path):
+            for path in journal_files(opened):
+                writer, generation = journal.parse_name(path) or (0, 0)
+                alive = opened.is_alive(writer)
+                try:
+                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                except FileNotFoundError:
+                    continue  # committed and taken away since it was listed
+                files.append(JournalFile(path, fd, writer, generation, alive))
         yield files
     finally:
         for file in files:

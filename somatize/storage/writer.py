@@ -336,7 +336,16 @@ class Writer(Appender):
         self._files.clear()
         self.opened.writers.pop(self.id, None)
         self.opened.locks.release(locks.of_writer(self.id))
+        self.opened.leave_gate(self.run)
         release(self.opened)
+
+    def discard(self) -> None:
+        """Give back what it holds of the store but the reference: it never began."""
+        self.shut = self._closed = True
+        self.pen.close()
+        self.opened.writers.pop(self.id, None)
+        self.opened.locks.release(locks.of_writer(self.id))
+        self.opened.leave_gate(self.run)
 
     def _judge(self, problem: OSError | None) -> None:
         if not self.opened.is_there():
