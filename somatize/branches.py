@@ -19,7 +19,7 @@ from .crew import Crew, Job
 from .elsewhere import HELD
 from .ending import annotate, done, failed, left
 from .facts import Fact
-from .program import Bound, Program, fetch
+from .program import Bound, Program, answered, fetch, is_one_shot, read_twice
 from .watching import HERE, Branch, Forward
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Walk:
                 self.trips.end(abandoned=not through)
         if self.errors:
             raise self.errors[min(self.errors)]
-        return fetch(self.slots, self.program.leaf)
+        return answered(self.slots, self.program.leaf)
 
     def _one_trip(self, trips: Trips, one: Slice) -> Any:
         """All there is goes to one host: nothing has to be dealt out."""
@@ -120,7 +120,7 @@ class Walk:
             raise back.landed.error
         if self.forward.tell is not None:
             self.forward.say(left(one.host, back.began - self.start, back.took))
-        return fetch(back.landed.values, self.program.leaf)
+        return answered(back.landed.values, self.program.leaf)
 
     def _due(self, hits: set[int]) -> Agenda:
         if hits:
@@ -210,10 +210,16 @@ class Walk:
             self.agenda.missed(outcome.step)
         elif outcome.error is not None:
             self._failed(outcome, outcome.error)
+        elif outcome.step in self.program.shared and is_one_shot(outcome.value):
+            self._failed(outcome, self._read_twice(outcome.step, outcome.value))
         else:
             self.agenda.done(outcome.step, outcome.value)
             if self.forward.tell is not None:
                 self._tell(outcome, done(self.program.steps[outcome.step], outcome, self.start))
+
+    def _read_twice(self, number: int, value: Any) -> BaseException:
+        node = self.program.steps[number].node
+        return read_twice(value, f"node {node!r} returned", self.program.shared[number], "let it return")
 
     def _took_trip(self, back: Back) -> None:
         """A slice came back: its values are there, or one of its nodes failed, or its host did."""
@@ -225,6 +231,9 @@ class Walk:
             if kept is not None:
                 value, fact = kept
                 told.append({**fact, "host": host})
+            if landed.error is None and number in self.program.shared and is_one_shot(value):
+                landed = landed._replace(error=self._read_twice(number, value), step=number)
+                back = back._replace(landed=landed)
             if landed.error is None:
                 self.agenda.done(number, value)
         if self.forward.tell is not None:

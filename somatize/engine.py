@@ -17,7 +17,7 @@ from .calling import Calls
 from .elsewhere import Broker, refuse_unknown
 from .ending import annotate, broken, failed, finished
 from .errors import GraphError
-from .program import Keeping, Program, fetch, held_to
+from .program import Keeping, Program, answered, fetch, held_to, read_input_once, read_once
 from .watching import HERE, Forward
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _NO_SLOTS: list[Any] = []
 
 def run_plain(program: Program, given: Any, watching_: watching.Watching, graph: Any) -> Any:
     """`run` for what most forwards are: nothing kept, mapped or elsewhere, and one thread."""
+    if program.roots is not None:
+        read_input_once(given, program.roots)
     around = HERE.get()
     if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
         forward = Forward()
@@ -102,6 +104,8 @@ def run(
     """One forward of `program`; see `Graph.forward`."""
     if program.refusal is not None:
         program.refuse()
+    if program.roots is not None:
+        read_input_once(given, program.roots)
     plain = (type(threads) is int and threads == 1) or checked_threads(threads) == 1
     if not program.plain or (keeping is not None and program.keeps):
         plain = False
@@ -123,6 +127,7 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
     slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given
     ctx = moves = None
+    shared = program.shared
     within = forward.parent is not None  # then it is of use, in `watching.sink_here`, to know the step
     try:
         for runner, ctx, moves in program.brief:
@@ -142,6 +147,8 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
             for slot in frees:
                 slots[slot] = None
             if keep >= 0:
+                if keep in shared:
+                    read_once(value, node, shared[keep])
                 slots[keep] = value
     except BaseException as error:
         at = moves[4][0] if moves is not None else ctx.step if ctx is not None else -1
@@ -149,7 +156,7 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
             annotate(error, program, forward, at)
         raise
     answer = program.answer
-    return value if answer is None else fetch(slots, answer)
+    return value if answer is None else answered(slots, answer)
 
 
 def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C901
@@ -160,6 +167,7 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
     """
     slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given
+    shared = program.shared
     ended = False
     tell, entering = forward.tell, forward.entering
     start = began = clock()
@@ -205,6 +213,8 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
                 for slot in frees:
                     slots[slot] = None
                 if keep >= 0:
+                    if keep in shared:
+                        read_once(value, node, shared[keep])
                     slots[keep] = value
             forward.step = -1
             if forward.gate is None:
@@ -215,6 +225,9 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
                     tell, entering = forward.tell, forward.entering
             else:
                 forward.say(fact)
+        answer = program.answer
+        if answer is not None:
+            value = answered(slots, answer)
         fact = {"fact": "finished", "took_us": f"{(clock() - start) // 1000 or 1}"}
         ended = forward.over = True  # before the gate is looked at, as in `say_from_node`
         if forward.gate is None:
@@ -236,8 +249,7 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
             forward.step = -1
             broken(forward, told, start, error)
         raise
-    answer = program.answer
-    return value if answer is None else fetch(slots, answer)
+    return value
 
 
 def _walk_agenda(

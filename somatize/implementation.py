@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -104,14 +106,63 @@ def _refuse_async(thing: Any, target: Any) -> None:
 def _takes_ctx(thing: Any, target: Any) -> bool:
     """Whether `target` wants the ctx: its second place is called ctx, or has no default.
 
-    A second place with a default of its own (``lambda x, i=i: ...``) is the node's own business.
+    A second place with a default of its own (``lambda x, i=i: ...``) is the node's own business. A wrapper is called
+    by its own signature; what it wraps says whether the ctx comes where the wrapper hands on whatever it is given.
     """
     _refuse_async(thing, target)
+    return _asks_for_ctx(thing, thing.forward if tensors.is_module(thing) else target)
+
+
+def _asks_for_ctx(thing: Any, target: Any) -> bool:
+    own = _signature(target)
+    if own is None or _hands_on(own):
+        wrapped = _wrapped(target)
+        if wrapped is not None:
+            try:
+                return _asks_for_ctx(thing, wrapped)
+            except NotANode:  # the wrapper adds to what it is given
+                return False
+    return own is not None and _wants_ctx(thing, own)
+
+
+def _signature(target: Any) -> inspect.Signature | None:
+    """The parameters of a callable's own code; None for a builtin that does not say: it is called with its input alone.
+
+    A ``__signature__`` does not count: `functools.wraps` copies it, and then it is another function's.
+    """
+    function = getattr(target, "__func__", target)
+    if isinstance(function, FunctionType):
+        bare = FunctionType(function.__code__, {}, "bare", function.__defaults__, function.__closure__)
+        bare.__kwdefaults__ = function.__kwdefaults__
+        target = bare if function is target else MethodType(bare, target.__self__)
     try:
-        signature = inspect.signature(thing.forward if tensors.is_module(thing) else target)
-    except (TypeError, ValueError):  # a builtin that does not say: it is called with its input alone
-        return False
-    places = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return inspect.signature(target, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+
+
+def _hands_on(signature: inspect.Signature) -> bool:
+    """Whether a callable takes any number of arguments and names no second one."""
+    kinds = [p.kind for p in signature.parameters.values()]
+    return inspect.Parameter.VAR_POSITIONAL in kinds and len([kind for kind in kinds if kind in _PLACES]) < 2
+
+
+def _wrapped(target: Any) -> Any:
+    """What a callable says that it wraps, bound as that is; None where it says nothing."""
+    if isinstance(target, partial):
+        behind = _wrapped(target.func)
+        return None if behind is None else partial(behind, *target.args, **target.keywords)
+    inner: Any = getattr(getattr(target, "__func__", target), "__wrapped__", None)
+    is_bound = isinstance(target, MethodType) and isinstance(inner, FunctionType)
+    return MethodType(inner, target.__self__) if is_bound else inner
+
+
+_PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _wants_ctx(thing: Any, signature: inspect.Signature) -> bool:
+    """Raises `NotANode` where it cannot be called with one input, or with that and the ctx."""
+    places = [p for p in signature.parameters.values() if p.kind in _PLACES]
     starred = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
     demanded = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     required = [p for p in places if p.default is p.empty]

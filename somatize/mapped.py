@@ -5,7 +5,7 @@ Items may come from a generator, and are not held: only the answers are, and up 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from .errors import NoItems
@@ -84,6 +84,7 @@ class Through:
         return self.answers
 
     def _items(self, given: Any) -> Iterator[Any]:
+        _refuse_parts(self._node, given)
         try:
             items = iter(given)
         except TypeError:
@@ -221,3 +222,18 @@ class Through:
     def _say_progress(self) -> None:
         if self._progress is not None:
             self._progress(self.ran + self.recalled, self._total)
+
+
+def _refuse_parts(node: str, given: Any) -> None:
+    """Raises `NoItems` for what can be iterated, and whose parts hardly anybody means as items."""
+    if isinstance(given, str | bytes | bytearray):
+        parts = "characters" if isinstance(given, str) else "bytes, each a number"
+        cure = f"[it] to go through one {type(given).__name__}, or list(it) to go through these"
+    elif isinstance(given, Mapping):
+        parts, cure = "keys", "list(it.values()) or list(it.items()), or list(it) to go through these"
+    elif type(given).__name__ == "DataFrame" and hasattr(given, "columns"):
+        parts, cure = "columns", "a list of its rows, or list(it) to go through these"
+    else:
+        return
+    what = type(given).__name__
+    raise NoItems(f"node {node!r} is mapped and was given a {what}, whose items would be its {parts}: give {cure}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
 from . import synchronising, tensors
 from .context import Ctx
-from .errors import DeviceMismatch, NoItems, NotFrozen, SomatizeError
+from .errors import DeviceMismatch, GraphError, NoItems, NotFrozen, SomatizeError
 from .implementation import Implementation
 from .places import Key
 from .plan import Plan, Step
@@ -70,6 +71,11 @@ class Program:
         self.hosts = {step.marks.host: step.node for step in reversed(plan.steps) if step.marks.host is not None}
         """The hosts its steps are to run on, each with the first of its nodes."""
         self.goes = bool(self.hosts)
+        self.shared = readers_of_shared(plan)
+        """The readers of each value that has several, which a one-shot iterator may not have."""
+        roots = [step.node for step in plan.steps if not step.inputs]
+        self.roots = roots if len(roots) > 1 else None
+        """The readers of the graph's input, if it has several."""
         self.plain = not self.maps and not self.goes
         self.simple = self.plain and self.refusal is None
         """Whether, with nothing to keep, its steps are calls one after the other."""
@@ -174,6 +180,74 @@ def fetch(slots: Any, source: Source) -> Any:
     if isinstance(source, tuple):
         return {name: slots[slot] for name, slot in source}
     return slots[source]
+
+
+def answered(slots: Any, source: Source) -> Any:
+    """What a forward returns: the value of its leaf, or a dict of several by id.
+
+    Raises `GraphError` where several leaves return one iterator.
+    """
+    found = fetch(slots, source)
+    if isinstance(source, tuple) and len({id(value) for value in found.values()}) < len(found):
+        leaves: dict[int, list[str]] = {}
+        for name, value in found.items():
+            leaves.setdefault(id(value), []).append(name)
+        for value in found.values():
+            names = leaves[id(value)]
+            if len(names) > 1 and is_one_shot(value):
+                kind = type(value).__name__
+                raise GraphError(
+                    f"the leaves {_listed(names)} returned one and the same {kind}, which can be read once: "
+                    "let them return a list"
+                )
+    return found
+
+
+def readers_of_shared(plan: Plan) -> dict[int, list[str]]:
+    """The ids of the steps that read each step's value, where there are several."""
+    readers: dict[int, list[str]] = {}
+    for step in plan.steps:
+        for source in step.inputs:
+            readers.setdefault(source, []).append(step.node)
+    return {source: nodes for source, nodes in readers.items() if len(nodes) > 1}
+
+
+def is_one_shot(value: object) -> bool:
+    """Whether reading a value uses it up: an iterator, or a file; not an object whose `__iter__` begins anew."""
+    cls = type(value)
+    if not hasattr(cls, "__next__"):
+        return cls.__module__ == "tempfile" and hasattr(value, "file")
+    begins = getattr(cls, "__iter__", None)
+    return not isinstance(begins, FunctionType) or begins.__code__.co_code == _ITSELF
+
+
+_ITSELF = (lambda self: self).__code__.co_code
+
+
+def read_once(value: object, node: str, readers: list[str]) -> None:
+    """Raises `GraphError` if the value of a node with these readers can be read by one of them only."""
+    if is_one_shot(value):
+        raise read_twice(value, f"node {node!r} returned", readers, "let it return")
+
+
+def read_input_once(value: object, roots: list[str]) -> None:
+    """Raises `GraphError` if the input of a graph with these roots can be read by one of them only."""
+    if is_one_shot(value):
+        raise read_twice(value, "the graph was given", roots, "give it")
+
+
+def read_twice(value: object, whence: str, readers: list[str], cure: str) -> GraphError:
+    """The error of a one-shot iterator that several nodes read."""
+    kind = type(value).__name__
+    return GraphError(
+        f"{whence} a one-shot iterator ({kind}), which {_listed(readers)} read: the first would leave nothing for the "
+        f"others; {cure} a list, or make one {kind} in each of them"
+    )
+
+
+def _listed(nodes: list[str]) -> str:
+    names = [repr(node) for node in nodes[:10]] + (["others"] if len(nodes) > 10 else [])
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def held_to(value: Any, node: str, device: str) -> None:

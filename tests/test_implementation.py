@@ -293,3 +293,128 @@ def test_a_thing_is_shown_shortly() -> None:
     assert shown(Loud()) == f"{'x' * 60}... (Loud)"
     assert shown(Broken()) == "<Broken, whose repr raises>"
     assert shown(3) == "3"
+
+
+def filling_in(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(x):
+        return function(x, 20)
+
+    return wrapper
+
+
+def handing_on(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def first_apart(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(x, *rest):
+        return function(x, *rest)
+
+    return wrapper
+
+
+def adding(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args, 20, 30)
+
+    return wrapper
+
+
+def with_ctx(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(x, ctx):
+        return ctx.node, function(x)
+
+    return wrapper
+
+
+class Wraps:
+    def __init__(self, function: Any) -> None:
+        functools.update_wrapper(self, function)
+
+    def __call__(self, x: Any) -> Any:
+        return self.__wrapped__(x, 20)  # type: ignore[attr-defined]
+
+
+class HandsOn(Wraps):
+    def __call__(self, *args: Any) -> Any:
+        return self.__wrapped__(*args)  # type: ignore[attr-defined]
+
+
+def of_three(x, y, z):
+    return x, y, z
+
+
+def of_two(x, y):
+    return x, y
+
+
+def told(x, ctx):
+    return x, ctx.node
+
+
+def plain(x):
+    return x
+
+
+def claimed(x):
+    return x
+
+
+claimed.__signature__ = __import__("inspect").signature(of_three)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("thing", "answer"),
+    [
+        (filling_in(of_two), (1, 20)),
+        (filling_in(filling_in(of_two)), TypeError),
+        (handing_on(filling_in(of_two)), (1, 20)),
+        (handing_on(handing_on(told)), (1, "n")),
+        (handing_on(plain), 1),
+        (first_apart(told), (1, "n")),
+        (first_apart(plain), 1),
+        (adding(of_three), (1, 20, 30)),
+        (with_ctx(plain), ("n", 1)),
+        (handing_on(with_ctx(plain)), ("n", 1)),
+        (Wraps(of_two), (1, 20)),
+        (HandsOn(told), (1, "n")),
+        (HandsOn(plain), 1),
+        (functools.lru_cache(plain), 1),
+        (functools.lru_cache(told), (1, "n")),
+        (functools.partial(handing_on(of_two), y=2), (1, 2)),
+        (claimed, 1),
+        (handing_on(claimed), 1),
+        (filling_in(claimed), TypeError),
+        (functools.singledispatch(plain), 1),
+    ],
+)
+def test_a_wrapper_is_called_by_its_own_signature(thing: Any, answer: Any) -> None:
+    graph = Graph.somatize(node(thing).named("n"))
+    if answer is TypeError:
+        with pytest.raises(TypeError):
+            graph.forward(1)
+    else:
+        assert graph.forward(1) == answer
+
+
+@pytest.mark.parametrize("how", [filling_in, handing_on, first_apart])
+def test_so_is_the_forward_of_a_class(how: Any) -> None:
+    class Wrapped:
+        @how
+        def forward(self, x, *more):
+            return x, *(one if one == 20 else one.node for one in more)
+
+    expected = {filling_in: TypeError, handing_on: (1,), first_apart: (1,)}[how]
+    if expected is TypeError:
+        with pytest.raises(TypeError):  # the wrapper fills in for `self` and the input
+            Graph.somatize(node(Wrapped()).named("n")).forward(1)
+    else:
+        assert Graph.somatize(node(Wrapped()).named("n")).forward(1) == expected

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import gc
+import types
 import weakref
 
+import pandas as pd
 import pytest
 
 from somatize import Graph, Node, Store, node
@@ -54,12 +57,36 @@ def items(node="n", **counts):
     return {"fact": "items", "node": node} | {name: str(count) for name, count in given.items()}
 
 
-@pytest.mark.parametrize("given", [[1, 2, 3], (1, 2, 3), range(1, 4), {1: "a", 2: "b", 3: "c"}])
+@pytest.mark.parametrize("given", [[1, 2, 3], (1, 2, 3), range(1, 4), {1: "a", 2: "b", 3: "c"}.keys()])
 def test_each_item_of_an_iterable_is_called_once_in_order(given):
     double = Double()
     value, facts = told(mapped(double), given)
     assert (value, double._seen) == ([2, 4, 6], [1, 2, 3])
     assert facts == [items(items=3, ran=3), {"fact": "ran", "node": "n"}, {"fact": "finished"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("text", "a str, whose items would be its characters: give \\[it\\]"),
+        ("", "a str, whose items would be its characters"),
+        (b"bytes", "a bytes, whose items would be its bytes, each a number"),
+        (bytearray(b"bytes"), "a bytearray, whose items would be its bytes"),
+        ({1: "a"}, r"a dict, whose items would be its keys: give list\(it.values\(\)\)"),
+        (collections.OrderedDict(a=1), "an? OrderedDict, whose items would be its keys"),
+        (collections.UserDict(a=1), "a UserDict, whose items would be its keys"),
+        (types.MappingProxyType({"a": 1}), "a mappingproxy, whose items would be its keys"),
+        (pd.DataFrame({"a": [1]}), "a DataFrame, whose items would be its columns: give a list of its rows"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_parts_that_are_hardly_meant_as_items_is_refused(given, parts):
+    double = Double()
+    with pytest.raises(NoItems, match=f"node 'n' is mapped and was given {parts}"):
+        mapped(double).forward(given)
+    with pytest.raises(NoItems, match=f"node 'n' is mapped and was given {parts}"):
+        mapped(double, batch=2).forward(given, threads=2)
+    assert double._seen == []
 
 
 def test_items_of_a_generator_are_taken_one_at_a_time():

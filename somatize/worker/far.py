@@ -11,12 +11,12 @@ from somatize.agenda import Role
 from somatize.calling import Calls, Outcome
 from somatize.elsewhere import SHOWN
 from somatize.ending import done, failed
-from somatize.errors import GradientCut, NotSendable
+from somatize.errors import GradientCut, GraphError, NotSendable
 from somatize.facts import Fact
 from somatize.implementation import Implementation
 from somatize.pieces import Mapped, Marks
 from somatize.plan import Plan, Step
-from somatize.program import INPUT, Bound, Program, Source, fetch
+from somatize.program import INPUT, Bound, Program, Source, fetch, read_once
 from somatize.watching import HERE, Forward
 
 from . import payload
@@ -25,7 +25,8 @@ from .wire import Pieces
 
 Spec = dict[str, Any]
 """A slice as plain data: `takes` as ``[number, node]``; `steps` as ``[number, node, inputs, names, device, mapped]``,
-where `mapped` is None, or a batch with 0 for one by one; `returns`, `holds`, and `waits` for `synchronise=True`.
+where `mapped` is None, or a batch with 0 for one by one; `returns`, `holds`, and `waits` for `synchronise=True`;
+`shared` as ``[number, readers]``, the ids of all that read a value which several do.
 """
 
 
@@ -65,6 +66,7 @@ class FarProgram:
             implementations = synchronising.waiting(plan, implementations)
         self.program = Program(plan, implementations)
         self.lines = self._lines()
+        self.shared = {here[number]: readers for number, readers in spec["shared"] if number in here}
 
     def _lines(self) -> list[Line]:
         last: dict[int, int] = {}
@@ -203,6 +205,11 @@ def _go_through(
         forward.step = step.number
         outcome = calls.do(step, Role.RUN, fetch(slots, source))
         forward.step = -1
+        if outcome.error is None and step.number in far.shared:
+            try:
+                read_once(outcome.value, step.node, far.shared[step.number])
+            except GraphError as error:
+                outcome = outcome._replace(error=error)
         if outcome.error is not None:
             _tell(forward, outcome, failed(step, outcome.began - start, outcome.took, outcome.error, outcome.place))
             told = forward.tell is not None

@@ -421,63 +421,81 @@ def _registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:
 
 
 class _Arriving(pickle.Unpickler):
-    """Unpickles what a worker is sent.
-
-    cloudpickle knows a class by an id. Where there is one with that id it assigns to it what came, but makes another
-    one first, which runs `__init_subclass__` and metaclasses again: here only what came is assigned.
-    """
-
-    guarded = frozenset({"_make_skeleton_class", "_make_skeleton_enum", "_make_typevar"})
+    """Unpickles what a worker is sent: classes are made as `_Known` does."""
 
     def __init__(self, file: Any, buffers: list[memoryview]) -> None:
         super().__init__(file, buffers=buffers)
-        self._own: set[int] = set()
-        self._made: dict[str, Any] = {}
+        self._known = self.known()
+
+    @staticmethod
+    def known() -> _Known:
+        """What stands in for functions of cloudpickle."""
+        return _Known()
 
     def find_class(self, module: str, name: str) -> Any:
-        if module != "cloudpickle.cloudpickle" or name not in self.guarded:
-            return super().find_class(module, name)
-        self._made[name] = super().find_class(module, name)
-        guard = self._class if name in _Arriving.guarded else getattr(self, name)
-        return functools.partial(guard, name)
-
-    def _class(self, name: str, *args: Any) -> Any:
-        from cloudpickle import cloudpickle
-
-        known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-1] if name == "_make_typevar" else args[-2])
-        return self._made[name](*args) if known is None else self._taken(known)
-
-    def _taken(self, known: Any) -> Any:
-        self._own.add(id(known))
-        return known
+        found = super().find_class(module, name)
+        guard = getattr(self._known, name, None) if module == "cloudpickle.cloudpickle" else None
+        return found if guard is None else functools.partial(guard, found)
 
 
 class _Reply(_Arriving):
-    """Unpickles what a worker answers, without a change to what this process has.
+    """Unpickles what a worker answers, without a change to what this process has."""
 
-    To a class that is here nothing is assigned. A function of a module here whose code is the same is taken as it is.
-    """
-
-    guarded = _Arriving.guarded | {"_class_setstate", "_make_function", "_function_setstate"}
+    @staticmethod
+    def known() -> _Known:
+        return _Own()
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name == "_registered":
             return _loaded_as_registered
         return super().find_class(module, name)
 
-    def _make_function(self, name: str, code: types.CodeType, scope: dict[str, Any], *rest: Any) -> Any:
+
+class _Known:
+    """Functions of cloudpickle, under their names; each is given the original first.
+
+    cloudpickle knows a class by an id. Where there is one with that id it assigns to it what came, but makes another
+    one first, which runs `__init_subclass__` and metaclasses again: here only what came is assigned.
+
+    It knows nothing of the unpickler, whose memo holds it: what was unpickled would else live on as a cycle.
+    """
+
+    def __init__(self) -> None:
+        self.taken: set[int] = set()
+
+    def _make_skeleton_class(self, make: Any, *args: Any) -> Any:
+        from cloudpickle import cloudpickle
+
+        known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
+        return make(*args) if known is None else self.take(known)
+
+    _make_skeleton_enum = _make_skeleton_class
+
+    def take(self, known: Any) -> Any:
+        """Something that is here."""
+        self.taken.add(id(known))
+        return known
+
+
+class _Own(_Known):
+    """The same for a reply: to a class that is here nothing is assigned.
+
+    A function of a module here whose code is the same is taken as it is too.
+    """
+
+    def _class_setstate(self, assign: Any, thing: Any, state: Any) -> Any:
+        return thing if id(thing) in self.taken else assign(thing, state)
+
+    _function_setstate = _class_setstate
+
+    def _make_function(self, make: Any, code: types.CodeType, scope: dict[str, Any], *rest: Any) -> Any:
         found: Any = sys.modules.get(scope.get("__name__", ""))
         whole = vars(found) if isinstance(found, types.ModuleType) else None
         for part in code.co_qualname.split("."):
             found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
         if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is whole:
-            return self._taken(found)
-        return self._made[name](code, scope, *rest)
-
-    def _class_setstate(self, name: str, thing: Any, state: Any) -> Any:
-        return thing if id(thing) in self._own else self._made[name](thing, state)
-
-    _function_setstate = _class_setstate
+            return self.take(found)
+        return make(code, scope, *rest)
 
 
 def _loaded_as_registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:  # noqa: ARG001

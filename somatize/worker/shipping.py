@@ -320,4 +320,5 @@ def spec_of(trip: Trip) -> Spec:
         "returns": list(one.returns),
         "holds": list(one.holds),
         "waits": trip.program.waits,
+        "shared": [[number, trip.program.shared[number]] for number in one.steps if number in trip.program.shared],
     }

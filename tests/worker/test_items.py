@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from somatize import Broker, Graph, Store, node
-from somatize.errors import NotSendable
+from somatize.errors import NoItems, NotSendable
 
 from .conftest import spawned
 
@@ -179,3 +179,10 @@ def test_an_item_or_an_answer_that_cannot_travel_is_said_so_and_the_others_are_k
     lock = threading.Lock()
     with pytest.raises(NotSendable, match=r"an item of node 'far' cannot go to host 'pool': lock cannot travel"):
         Graph.somatize(node(abs).named("far").at("pool").mapped()).forward([-1, lock], broker=pool)
+
+
+@pytest.mark.parametrize("host", ["w1", "pool"])
+def test_a_text_is_refused_there_too(host: str, pool: Broker) -> None:
+    graph = Graph.somatize(node(lambda text: text.upper()).named("shout").at(host).mapped())
+    with pytest.raises(NoItems, match="node 'shout' is mapped and was given a str, whose items would be its char"):
+        graph.forward("text", broker=pool)
