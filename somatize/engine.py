@@ -17,7 +17,7 @@ from .calling import Calls
 from .elsewhere import Broker, refuse_unknown
 from .ending import annotate, broken, failed, finished
 from .errors import GraphError
-from .program import Keeping, Program, answered, fetch, held_to, read_input_once, read_once
+from .program import ANEW, Keeping, Program, answered, fetch, held_to, read_input_once, read_once
 from .watching import HERE, Forward
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
             for slot in frees:
                 slots[slot] = None
             if keep >= 0:
-                if keep in shared:
+                if keep in shared and type(value) not in ANEW:
                     read_once(value, node, shared[keep])
                 slots[keep] = value
     except BaseException as error:
@@ -213,7 +213,7 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
                 for slot in frees:
                     slots[slot] = None
                 if keep >= 0:
-                    if keep in shared:
+                    if keep in shared and type(value) not in ANEW:
                         read_once(value, node, shared[keep])
                     slots[keep] = value
             forward.step = -1

@@ -221,6 +221,10 @@ def is_one_shot(value: object) -> bool:
     return not isinstance(begins, FunctionType) or begins.__code__.co_code == _ITSELF
 
 
+ANEW: set[type] = {int, float, bool, str, bytes, type(None), list, tuple, dict, set}
+"""Types whose values can be read any number of times, for who looks often; `read_once` adds those that never go."""
+
+_HEAP_TYPE = 1 << 9
 _ITSELF = (lambda self: self).__code__.co_code
 
 
@@ -228,6 +232,9 @@ def read_once(value: object, node: str, readers: list[str]) -> None:
     """Raises `GraphError` if the value of a node with these readers can be read by one of them only."""
     if is_one_shot(value):
         raise read_twice(value, f"node {node!r} returned", readers, "let it return")
+    cls = type(value)
+    if not cls.__flags__ & _HEAP_TYPE or cls.__module__ == "torch":
+        ANEW.add(cls)
 
 
 def read_input_once(value: object, roots: list[str]) -> None:
