@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from . import codecs
 from .claims import Claims
 from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreError, Unnameable
-from .keys import Looked, Name, Namer, Naming, as_it_is, carries_gradient, given, training_in
+from .keys import Looked, Name, Namer, Naming, as_it_is, carries_gradient, given, training_in, unseen
 from .pieces import Marks
 from .plan import Step
 from .program import Program
@@ -177,6 +177,8 @@ class Cache:
                 step.node, f"the result of node {step.node!r} could not be kept, and is handed on as it is: {error}"
             )
             return None
+        if name.reads:
+            self.say(step.node, f"the result of node {step.node!r} is kept, but {unseen(name.reads)}")
         return Found(made, size, clock() - began)
 
     def _meta(self, step: Step, name: Name) -> dict[str, Any]:

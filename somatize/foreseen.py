@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .agenda import Role, roles
 from .cache import Cache
-from .keys import difference
+from .keys import difference, unseen
 from .plan import Step
 from .storage.kept import Entry
 
@@ -21,7 +21,10 @@ class Foresight(NamedTuple):
     would: str
     """``"be recalled"``, ``"run"`` or ``"be skipped"``."""
     why: tuple[str, ...] = ()
-    """For a cached node that would run: what its name differs in from the nearest result kept, or why it has none."""
+    """For a cached node that would run: what its name differs in from the nearest result kept, or why it has none.
+
+    For any cached node: what it reads that no name can see.
+    """
 
     def __str__(self) -> str:
         return f"{self.node} would {self.would}" + (f": {'; '.join(self.why)}" if self.why else "")
@@ -58,7 +61,7 @@ def foresee(cache: Cache) -> Foreseen:
             Foresight(
                 step.node,
                 _WOULD[found[step.number]],
-                tuple(_why(cache, step, kept)) if _would_miss(step, found[step.number]) else (),
+                (*(_why(cache, step, kept) if _would_miss(step, found[step.number]) else ()), *_unseen(cache, step)),
             )
             for step in cache.plan.steps
         ]
@@ -67,6 +70,12 @@ def foresee(cache: Cache) -> Foreseen:
 
 def _would_miss(step: Step, role: Role) -> bool:
     return role is Role.RUN and step.marks.cached is not None
+
+
+def _unseen(cache: Cache, step: Step) -> list[str]:
+    """What a kept node reads that no name can see."""
+    name = cache.name(step.number)
+    return [unseen(name.reads)] if name is not None and name.reads else []
 
 
 def _why(cache: Cache, step: Step, kept: list[Entry]) -> list[str]:

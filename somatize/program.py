@@ -90,7 +90,7 @@ class Program:
         self.namer: Any = None
         """Made where something is first to be kept; it remembers what it found of each node."""
         self.said: set[tuple[str, str]] = set()
-        """What was said of each node that is not kept; once is enough."""
+        """What was said of what is kept of each node, or is not; once is enough."""
         self._synchronised: Program | None = None
         self.waits = False
         """Whether its placed nodes wait for their devices."""

@@ -20,6 +20,7 @@ from .content import content
 from .difference import difference
 from .gradients import carries_gradient, training_in
 from .naming import Looked, Name, Namer, Naming, given
+from .reads import unseen
 from .watches import as_it_is
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "difference",
     "given",
     "training_in",
+    "unseen",
 ]

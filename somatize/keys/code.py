@@ -24,7 +24,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from somatize.errors import Unnameable
@@ -503,9 +502,9 @@ class Reach:
 
     def _note(self, function: types.FunctionType, names: Iterable[str], use: Use) -> None:
         found = reads.read_of(names, use.empty, self._seeded)
-        if found is not None:
+        if found is not None and found[0].rpartition(".")[2] not in self._ignoring:
             name, kind = found
-            short = name.removeprefix("builtins.").removeprefix("_io.")
+            short = "open" if name in ("io.open", "_io.open", "builtins.open") else name
             self._reads[Read(_where(function, use.line), short, kind, kind == "file" and use.of_parameter)] = None
 
     def _method(self, function: types.FunctionType, method: Method) -> None:
@@ -643,7 +642,7 @@ def _origin_ahead(top: str) -> outside.Origin | None:
 
 
 def _where(function: types.FunctionType, line: int) -> str:
-    return f"{PurePath(function.__code__.co_filename).name}:{line}"
+    return f"{function.__code__.co_filename}:{line}"
 
 
 def _annotation(value: Any) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import gc
+import hashlib
+import pathlib
 import re
 import types
 from array import array
@@ -25,7 +27,7 @@ from somatize.codecs.kinds import BUILTIN
 from somatize.codecs.registry import by_type, library_kind, named
 from somatize.errors import NotKeepable, Unnameable
 
-from .hashing import memory_digest, worded
+from .hashing import hasher, memory_digest, worded
 
 SEQUENCE, SET, PAIRS = range(3)
 
@@ -55,7 +57,30 @@ def expanded(value: Any, resolve: Resolve) -> Expansion:
         raise Unnameable(f"is {a(type(value))}: {refused}") from refused
     if found is None:
         raise Unnameable(f"is {a(type(value))}")
+    if type(value) is _PATH and getattr(resolve, "reading", False):
+        resolve.paths = True  # type: ignore[attr-defined]
+        return Expansion(worded("file", found.marker, file_digest(value)), found.parts)
     return found
+
+
+_PATH = type(pathlib.Path())
+
+
+def file_digest(path: pathlib.Path) -> bytes:
+    """The digest of a file's content; of a directory, of all that is in it by name; or of there being nothing.
+
+    It is read each time, as no file system says for certain that a file is as it was.
+    """
+    try:
+        if path.is_dir():
+            within = [[one.name, file_digest(one)] for one in sorted(path.iterdir())]
+            return worded("directory", within)
+        with path.open("rb") as opened:
+            return worded("content", hashlib.file_digest(opened, hasher).digest())
+    except FileNotFoundError:
+        return worded("no file")
+    except OSError as failed:
+        raise Unnameable(f"is a path whose file cannot be read: {failed}") from failed
 
 
 def class_words(cls: type) -> list[str]:

@@ -43,7 +43,7 @@ class Marks(Protocol):
 class Name:
     """What a result is called: `digest`, and the `parts` it was made of."""
 
-    __slots__ = ("_before", "_modes", "_own", "_state", "digest", "reads")
+    __slots__ = ("_before", "_modes", "_own", "_state", "digest", "paths", "reads")
 
     def __init__(
         self,
@@ -53,10 +53,13 @@ class Name:
         before: Mapping[str, str],
         modes: Modes | None = None,
         reads: tuple[Read, ...] = (),
+        paths: bool = False,
     ) -> None:
         self.digest = digest
         self.reads = reads
         """What the code of the node reads that no name can see; of an input, nothing."""
+        self.paths = paths
+        """Of an input: whether there is a `Path` in it, which counts by its file."""
         self._own = own
         self._state = state
         self._before = before
@@ -85,13 +88,16 @@ def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held:
         digest = content(value, kind)
         return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
     reach = Reach(ignoring)
+    reach.resolver.reading = True
     digest = content(value, kind, reach.resolver)
+    reach.resolver.reading = False
     things = reach.ahead()
     if reach.libraries:  # of which the objects in it are
         digest = worded("of libraries", digest, [[*one] for one in sorted(reach.libraries.items())])
     if things:
         digest = worded("with code", digest, _code_given(reach, things, ignoring, set() if held is None else held))
-    return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
+    own = {"input": digest.hex()}
+    return Name(worded(kind, digest).hex(), lambda: own, None, {}, paths=reach.resolver.paths)
 
 
 _GIVEN: dict[Any, tuple[list[Any], Code]] = {}
@@ -149,12 +155,18 @@ class Looked(NamedTuple):
 
     def name(self, before: Mapping[str, Name] | Name) -> Name:
         """The name of what it would give; `before` as `Naming.name_of` takes it."""
-        feeds = {"input": before.digest} if isinstance(before, Name) else {id: one.digest for id, one in before.items()}
+        reads = self.known.reads
+        if isinstance(before, Name):
+            feeds = {"input": before.digest}
+            if before.paths:
+                reads = tuple(read for read in reads if not read.of_input)
+        else:
+            feeds = {id: one.digest for id, one in before.items()}
         # Several are handed over in a dict by their ids, which the node can read, and its order.
         words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
         modes = [[*mode] for mode in sorted(self.modes.items())]
         digest = worded(_SCHEME, self.known.digest, self.state, words, modes).hex()
-        return Name(digest, self.known.parts, self.state, feeds, self.modes, self.known.reads)
+        return Name(digest, self.known.parts, self.state, feeds, self.modes, reads)
 
     def same(self, other: Looked) -> bool:
         """Whether a node is at two moments the same to a name."""

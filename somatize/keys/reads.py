@@ -44,17 +44,17 @@ _CURES = {
 }
 
 
-def sentence(reads: Iterable[Read]) -> str:
-    """What a warning says about reads: the lines, what a name cannot see there, and the cures."""
+def unseen(reads: Iterable[Read]) -> str:
+    """A sentence about reads: the lines, what a name cannot see there, and the cures."""
     found = list(dict.fromkeys(reads))
     kinds = list(dict.fromkeys(read.kind for read in found))
     lines = ", ".join(f"{read.code} at {read.where}" for read in found[:8])
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
-    unseen = ", ".join(UNSEEN[kind] for kind in kinds)
+    what = ", ".join(UNSEEN[kind] for kind in kinds)
     cures = "; ".join(_CURES[kind] for kind in kinds)
     names = sorted({read.code.rpartition(".")[2] for read in found})
     return (
-        f"it reads what its name cannot see ({unseen}): {lines}{more}; a change there is not noticed. "
+        f"it reads what its name cannot see ({what}): {lines}{more}; a change there is not noticed. "
         f"Cures: {cures}; or, where the result does not depend on it, .cached(ignoring={names})"
     )
 

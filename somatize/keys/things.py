@@ -41,6 +41,9 @@ class Resolver:
         self.stopping = False
         self.library = False
         self.state = True
+        self.reading = False
+        """Whether a `Path` counts by its file's content, as in an input; `paths` says that there was one."""
+        self.paths = False
 
     def __call__(self, value: Any, last: bool) -> Expansion | None:
         cls = type(value)
