@@ -125,6 +125,10 @@ class Cache:
             return _GRADIENT
         return None
 
+    def gradient_of_input(self) -> str | None:
+        """Why nothing is recalled, if that is a gradient that is to flow from the input."""
+        return _GRADIENT if self.gradient else None
+
     def training(self, number: int) -> str | None:
         """Why the result of a step cannot be recalled, if that is the mode of its modules."""
         node = self.plan.steps[number].node

@@ -84,6 +84,9 @@ def _why(cache: Cache, step: Step, kept: list[Entry]) -> list[str]:
         return [f"it depends on its items; {reason}"] if step.marks.mapped is not None else [reason]
     if cache.refreshes(step.number):
         return ["it is to be refreshed"]
+    refused = cache.gradient_of_input() or cache.training(step.number)
+    if refused is not None:
+        return [f"its result is not kept: {refused}"]
     said = ["it depends on its items"] if step.marks.mapped is not None else []
     parts = cache.names[step.number].parts
     others = {name.digest for number, name in cache.names.items() if number != step.number}

@@ -35,6 +35,12 @@ def is_module(thing: object) -> bool:
     return torch is not None and hasattr(torch, "nn") and isinstance(thing, torch.nn.Module)
 
 
+def is_module_class(cls: type) -> bool:
+    """Whether `cls` is a class of torch Modules."""
+    torch = loaded()
+    return torch is not None and hasattr(torch, "nn") and issubclass(cls, torch.nn.Module)
+
+
 def refuse_other_shape(parameter: Any, value: Any, name: str) -> None:
     """Raise `GraphError` where both have a shape and these differ; torch takes one number for a row of one."""
     try:

@@ -25,7 +25,9 @@ def training_in(thing: Any) -> str | None:
     """What the Modules of a node do only in training mode, in a few words; None if they do nothing, or have another."""
     if tensors.loaded() is None:
         return None
-    training = reads = False
+    training = False
+    reading: list[types.FunctionType] = []
+    methods: set[int] = set()  # which are looked at with their Module
     for one in objects_in(thing, code=True):
         if tensors.is_module(one):
             training = training or one.training
@@ -33,5 +35,8 @@ def training_in(thing: Any) -> str | None:
             if words is not None:
                 return words
         elif isinstance(one, types.FunctionType):
-            reads = reads or tensors.reads_training(one)
+            reading += [one] if tensors.reads_training(one) else []
+        elif isinstance(one, type) and tensors.is_module_class(one):
+            methods.update(map(id, vars(one).values()))
+    reads = any(id(one) not in methods for one in reading)
     return "a Module and code that reads `training`" if training and reads else None
