@@ -133,7 +133,11 @@ def unpack(buffers: list[memoryview], mode: str, *, reply: bool = False) -> Any:
 
         return codecs.loads(buffers[0])
     _absent.devices.clear()
-    value = (_Reply if reply else _Arriving)(io.BytesIO(buffers[0]), buffers=buffers[1:]).load()
+    unpickler = (_Reply if reply else _Arriving)(io.BytesIO(buffers[0]), buffers=buffers[1:])
+    try:
+        value = unpickler.load()
+    finally:
+        unpickler.memo.clear()  # it holds the value and, through what guards classes, the unpickler: a cycle
     for device, reason in _absent.devices.items():
         warnings.warn(
             f"a tensor was on {device}, which cannot take it here ({reason}); it is on the CPU",
