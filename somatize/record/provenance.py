@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from somatize.facts import text
+from somatize.facts import encodable, text
 
 _MOST_DIFF = 1 << 20
 _PATIENCE = 10.0
@@ -102,7 +102,7 @@ def of_graph(graph: Any) -> tuple[str, dict[str, Any]]:
         "edges": [list(edge) for edge in graph.edges()],
         "marks": {
             mark: {
-                node: plain(asdict(said) if is_dataclass(said) and not isinstance(said, type) else said)
+                node: asdict(said) if is_dataclass(said) and not isinstance(said, type) else said
                 for node, said in told.items()
             }
             for mark, told in (
@@ -115,6 +115,7 @@ def of_graph(graph: Any) -> tuple[str, dict[str, Any]]:
             if told
         },
     }
+    described = plain(described)
     return blake2b(msgpack.packb(described), digest_size=8).hexdigest(), described
 
 
@@ -124,9 +125,12 @@ def _class_of(thing: Any) -> str:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The same value of plain types: mappings, lists, text, numbers, None; what is neither becomes its text."""
+    """The same value of plain types: mappings, lists, text, numbers, None; what is neither becomes its text.
+
+    What UTF-8 cannot write, as a command line may hold, stands as an escape.
+    """
     if isinstance(value, Mapping) and depth < 20:
-        return {key if isinstance(key, str) else str(key): plain(held, depth + 1) for key, held in value.items()}
+        return {encodable(str(key)): plain(held, depth + 1) for key, held in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and depth < 20:
         return [plain(held, depth + 1) for held in value]
     if value is None or type(value) in (str, bool, float) or (type(value) is int and abs(value) < 2**63):

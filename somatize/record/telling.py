@@ -21,7 +21,7 @@ class Teller:
     """Says of a run where and by what it is made: what is known at once, at once; the rest from a thread."""
 
     def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
-        writer.tells(msgpack.packb({**provenance.of_process(), "about": about}))
+        writer.tells(msgpack.packb(provenance.plain({**provenance.of_process(), "about": about})))
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         if provenance.knows_code(diff=diff):
@@ -41,7 +41,7 @@ class Teller:
 def _tell_code(writer: Writer, *, diff: bool) -> None:
     found = provenance.of_code(diff=diff)
     try:
-        writer.tells(msgpack.packb(found))
+        writer.tells(msgpack.packb(provenance.plain(found)))
     except RecorderClosed:
         pass  # closed by the end of the process, which does not wait for git
 

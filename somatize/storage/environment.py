@@ -140,7 +140,7 @@ class Environment:
         try:
             make_lock(path)
             env = lmdb.open(
-                str(path),
+                os.fsencode(path),  # of a text it would refuse what is no UTF-8
                 subdir=False,
                 map_size=size,
                 readonly=not self.writable,
@@ -413,7 +413,7 @@ def create(path: Path) -> None:
     import lmdb
 
     try:
-        env = lmdb.open(str(path), subdir=False, map_size=1 << 20, lock=False, sync=False)
+        env = lmdb.open(os.fsencode(path), subdir=False, map_size=1 << 20, lock=False, sync=False)
         try:
             with env.begin(write=True) as txn:  # so that both meta pages and the format of the tree are there
                 txn.put(b"\x00", b"")

@@ -19,7 +19,7 @@ import msgpack
 import xxhash
 
 from somatize import codecs
-from somatize.errors import DamagedStore, NotStored
+from somatize.errors import BadName, DamagedStore, NotStored
 
 from . import schema, values
 from .environment import BadValue, Reading, Writing
@@ -84,7 +84,11 @@ def _sealed(name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, 
     digest = values.digest_of(data)
     key = b"k" + _key(name)
     said = {**meta, "bytes": len(data), "xxh3": _checksum(data)}
-    return digest, key, schema.seal(key, msgpack.packb([name, digest, time.time(), said]))
+    try:
+        packed = msgpack.packb([name, digest, time.time(), said], unicode_errors="backslashreplace")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadName(f"what is said of {name!r} must be plain: text, numbers, lists and dicts ({error})") from error
+    return digest, key, schema.seal(key, packed)
 
 
 def value_of(data: bytes | memoryview) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from somatize.errors import DamagedStore, StoreError
+from somatize.facts import encodable
 
 from . import journal, locks, schema
 from .absorb import end_open
@@ -80,17 +81,17 @@ def identity() -> dict[str, Any]:
     """Who this process is, beyond its pid, which will be used again."""
     return {
         "pid": os.getpid(),
-        "host": socket.gethostname(),
+        "host": encodable(socket.gethostname()),
         "boot": _read("/proc/sys/kernel/random/boot_id"),
         "started": _started(),
         "opened": time.time_ns() // 1000,
-        "argv0": sys.argv[0] if sys.argv else "",
+        "argv0": encodable(sys.argv[0]) if sys.argv else "",
     }
 
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii").strip()
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from somatize.facts import Fact, said, text
+from somatize.facts import Fact, encodable, said, text
 
 Texts = list[str | float | None] | None
 """The text of each summarised field, None where it was not said; None altogether where none was.
@@ -31,6 +31,7 @@ the column, and the name in the fact."""
 
 def field_path(name: str) -> str:
     """The full path of what a curve or a column is asked for by: ``loss`` is its ``loss.value``."""
+    name = encodable(name)  # as it stands in the facts
     return name if "." in name else f"{name}.value"
 
 

@@ -79,7 +79,7 @@ class WriterInfo(NamedTuple):
 
 def name_key(name: str) -> bytes:
     """Where the number of the run of this name stands."""
-    return b"n" + blake2b(name.encode("utf-8"), digest_size=16).digest()
+    return b"n" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def run_key(run: int) -> bytes:

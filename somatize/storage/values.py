@@ -117,7 +117,7 @@ def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str,
     opened.must_be_writable()
     key = name_key(kind, check_name(name))
     try:
-        value = msgpack.packb([name, digest, time.time(), dict(meta or {})])
+        value = msgpack.packb([name, digest, time.time(), dict(meta or {})], unicode_errors="backslashreplace")
     except (TypeError, ValueError, OverflowError) as error:
         raise BadName(f"what is said of {name!r} must be plain: text, numbers, lists and dicts ({error})") from error
 
@@ -150,8 +150,9 @@ def named(opened: Opened, kind: bytes, prefix: str) -> list[Named]:
 
     def work(reading: Reading) -> list[Named]:
         found = []
-        for key, sealed in reading.items(kind + prefix.encode("utf-8")[:_WHOLE_IN_KEY]):
-            if not key.startswith(kind + prefix.encode("utf-8")[:_WHOLE_IN_KEY]):
+        start = kind + prefix.encode("utf-8", "surrogatepass")[:_WHOLE_IN_KEY]
+        for key, sealed in reading.items(start):
+            if not key.startswith(start):
                 break
             try:
                 name, _, when, meta = msgpack.unpackb(schema.unseal(key, sealed))
