@@ -422,6 +422,41 @@ def test_a_counted_step_is_left_out_of_the_rates(clock: Any) -> None:
     assert (stats.samples, stats.batches) == (32, 4)
 
 
+def test_with_a_device_no_backward_pass_is_begun_before_the_loop_s_own(
+    clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from somatize import tensors
+
+    monkeypatch.setattr(tensors, "_has_no_device", lambda torch: False)
+    monkeypatch.setattr(tensors, "_seen_in_backward", False)
+    monkeypatch.setattr(tensors, "_passes_known", None)
+    begun: list[Any] = []
+    monkeypatch.setattr(
+        tensors, "_begin_a_pass", lambda torch, begin=tensors._begin_a_pass: begun.append(1) or begin(torch)
+    )
+    net = torch.nn.Linear(8, 8)
+    with Status(clock=clock) as status:
+        throughput = status.throughput("t")
+        for _ in range(3):
+            with throughput.step(A):
+                net(A)
+                clock.pass_(1)
+        stats = throughput.stats()
+        assert (stats.flops_per_s, stats.flops_exact, begun) == (MATMUL, False, []), "these may have been trained on"
+        for _ in range(10):
+            with throughput.step(A):
+                net(A).sum().backward()
+                clock.pass_(1)
+        assert begun
+    with Status(clock=clock, window=2) as status:
+        throughput = status.throughput("t")
+        for _ in range(3):
+            with throughput.step(A):
+                net(A)
+                clock.pass_(1)
+        assert throughput.stats().flops_exact is True
+
+
 def test_backward_passes_are_counted_without_those_that_count_them() -> None:
     from somatize import tensors
 
