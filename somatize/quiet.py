@@ -92,6 +92,10 @@ class Quiet:
         """Nothing is shown."""
         return self
 
+    def configure_logging(self, level: int | str = "INFO", console: Any = None) -> Self:  # noqa: ARG002
+        """Nothing is configured."""
+        return self
+
     def draw(self) -> None:
         """Nothing is shown."""
 

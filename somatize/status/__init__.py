@@ -12,12 +12,14 @@ from somatize.lazily import names_of
 
 if TYPE_CHECKING:
     from .events import EventKind, LogEntry, LogEvent, TaskEvent
+    from .log_configuration import LogConfiguration, configure_logging
     from .status import Status
     from .tasks import Task
     from .throughput import Throughput, ThroughputStats
 
 __all__ = [
     "EventKind",
+    "LogConfiguration",
     "LogEntry",
     "LogEvent",
     "Status",
@@ -25,17 +27,20 @@ __all__ = [
     "TaskEvent",
     "Throughput",
     "ThroughputStats",
+    "configure_logging",
 ]
 
 _HOMES = {
     "EventKind": "events",
     "LogEntry": "events",
+    "LogConfiguration": "log_configuration",
     "LogEvent": "events",
     "Status": "status",
     "Task": "tasks",
     "TaskEvent": "events",
     "Throughput": "throughput",
     "ThroughputStats": "throughput",
+    "configure_logging": "log_configuration",
 }
 """What is loaded when it is first asked for: who only wants the units in which things are told waits for none of it."""
 

@@ -4,8 +4,8 @@
 each logger it was given and takes away only that one, whoever else came or went meanwhile. It changes no level and
 no propagation. Two things in `logging` would take notice of a handler more, and are kept from it here:
 
-- `basicConfig` without `force` does nothing where the root has a handler. The root's list of handlers therefore
-  does not count ours in its length; going through it still meets them.
+- `basicConfig` without `force` does nothing where the root has a handler, and scripts set up what is the root's first.
+  The root's list of handlers therefore leaves ours out of its length and places; going through it still meets them.
 - `logging.lastResort` prints what nobody handles. Where ours are the only handlers a record passes, one of them
   hands it on to it.
 """
@@ -44,6 +44,11 @@ class Logs:
         self._current = current
         self._listeners = listeners
 
+    def forget(self) -> None:
+        """Keep nothing of what came by, and tell nobody."""
+        self.kept.clear()
+        self.say = self.find = None
+
     def take(self, record: logging.LogRecord) -> None:
         """Keep a record, as text, and tell of it."""
         try:
@@ -72,10 +77,32 @@ class Listening:
 
     def __init__(self, logs: Logs, loggers: Iterable[str], route_warnings: bool = False) -> None:
         names = dict.fromkeys((*loggers, _WARNINGS) if route_warnings else loggers)
-        once = _Once() if len(names) > 1 else None  # a record may pass several of them
-        self._handlers = [StatusHandler(logs, _logger(name), once) for name in names]
+        self._logs = weakref.ref(logs)
+        self._handlers = [StatusHandler(logs, _logger(name)) for name in names]
+        self._each_once()
         self._warnings = _Warnings() if route_warnings else None
         self.put_back()
+
+    def _each_once(self) -> None:
+        once = _Once() if len(self._handlers) > 1 else None  # a record may pass several of them
+        for handler in self._handlers:
+            handler.once = once
+
+    def take(self, logger: logging.Logger) -> Callable[[], None]:
+        """Take the records of one more logger, until what this returns is called."""
+        logs = self._logs()
+        if logs is None or any(handler.logger is logger for handler in self._handlers):
+            return _gone
+        handler = StatusHandler(logs, logger)
+        self._handlers = [*self._handlers, handler]
+        self._each_once()
+        handler.attach()
+
+        def leave() -> None:
+            self._handlers = [other for other in self._handlers if other is not handler]
+            handler.detach()
+
+        return leave
 
     def put_back(self) -> None:
         """Add the handlers that a configuration made meanwhile has taken away. Cheap where it has not."""
@@ -98,16 +125,16 @@ class StatusHandler(logging.Handler):
     It takes no lock, as it writes to nothing, and no filters: it is nobody's to configure.
     """
 
-    def __init__(self, logs: Logs, logger: logging.Logger, once: _Once | None) -> None:
+    def __init__(self, logs: Logs, logger: logging.Logger) -> None:
         super().__init__()
         self._logs: Callable[[], Logs | None] = weakref.ref(logs)
-        self._once = once
+        self.once: _Once | None = None
         self.logger = logger
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Let a record be kept, and reach the last resort if nobody else would handle it."""
         logs = self._logs()
-        if logs is not None and (self._once is None or self._once.first(record)):
+        if logs is not None and (self.once is None or self.once.first(record)):
             try:
                 logs.take(record)
             except Exception:
@@ -125,29 +152,35 @@ class StatusHandler(logging.Handler):
         self.handle(record)
 
     def attach(self) -> None:
-        """Go onto the logger."""
-        if self.logger.parent is None:
-            with _logging_lock():
-                if not isinstance(self.logger.handlers, _RootHandlers):
-                    self.logger.handlers = _RootHandlers(self.logger.handlers)
-        self.logger.addHandler(self)
+        """Go onto the logger, before its other handlers: what one of these does to a record, or raises, comes after."""
+        with logging_lock():
+            if self.logger.parent is None and not isinstance(self.logger.handlers, _RootHandlers):
+                self.logger.handlers = _RootHandlers(self.logger.handlers)
+            if self not in self.logger.handlers:
+                self.logger.handlers.insert(0, self)
 
     def detach(self) -> None:
         """Leave the logger for good, and its list of handlers as it was, but for what others did to it."""
         self._logs = _gone  # who kept a copy of the list may put it back
         self.logger.removeHandler(self)
         if isinstance(self.logger.handlers, _RootHandlers):
-            with _logging_lock():
+            with logging_lock():
                 handlers = [*self.logger.handlers]
                 if not any(isinstance(handler, StatusHandler) for handler in handlers):
                     self.logger.handlers = handlers
 
 
 class _RootHandlers(list[logging.Handler]):
-    """The root's handlers, of which a Status' own are met but not counted."""
+    """The root's handlers, of which a Status' own are met, but not counted, and have no place."""
 
     def __len__(self) -> int:
-        return sum(1 for handler in self if not isinstance(handler, StatusHandler))
+        return len(self._others())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._others()[place]
+
+    def _others(self) -> list[logging.Handler]:
+        return [handler for handler in self if not isinstance(handler, StatusHandler)]
 
 
 class _Once:
@@ -263,5 +296,5 @@ def _shown(thing: object, how: Callable[[object], str] = repr) -> str:
         return f"<{type(thing).__name__}>"
 
 
-def _logging_lock() -> Any:
+def logging_lock() -> Any:
     return getattr(logging, "_lock", None) or nullcontext()

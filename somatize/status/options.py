@@ -68,4 +68,4 @@ class Options:
             if name not in known:
                 offered = nearest(str(name), known) or f"; there are {', '.join(known)}"
                 raise BadOption(f"a Status has no option {name!r}{offered}")
-        return cls(**given)
+        return cls(**{name: value for name, value in given.items() if value is not None or name == "log_facts"})

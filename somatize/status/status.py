@@ -15,6 +15,7 @@ from somatize.errors import BadOption
 from .events import LogEntry
 from .forwards import ForwardTasks
 from .listening import Listener
+from .log_configuration import LogConfiguration, configure_logging
 from .logs import Listening, Logs
 from .options import Options
 from .speaking import Speaking
@@ -35,7 +36,7 @@ class Status:
 
     Constructed, it works; `close`, the end of a ``with`` block, or dropping it puts everything back. Given as
     ``watching=`` to a forward, it shows the forward and its nodes as tasks. Threads may share it. In a forked child,
-    and unpickled elsewhere, it is a copy that works and that nobody sees.
+    and unpickled elsewhere, it is a copy that works, that nobody sees, and that holds nothing of what it is a copy of.
     """
 
     library = True
@@ -43,11 +44,11 @@ class Status:
     def __init__(
         self,
         *,
-        log_history: int = 200,
-        window: int = 50,
-        profile_flops: bool = True,
-        loggers: Iterable[str] = ("somatize",),
-        warnings: bool = False,
+        log_history: int | None = 200,
+        window: int | None = 50,
+        profile_flops: bool | None = True,
+        loggers: Iterable[str] | None = ("somatize",),
+        warnings: bool | None = False,
         watching: watching.Watching = None,
         log_facts: int | str | None = "INFO",
         clock: Callable[[], int] | None = None,
@@ -59,7 +60,8 @@ class Status:
         `profile_flops` the arithmetic of some batches of each stream is counted, which may slow those by half and more,
         the first of all by the seconds that torch's compiler takes to load; rates leave them out.
         Records of `loggers` are taken, ``""`` being the root, and `warnings` too if asked. `watching` takes who is to
-        be told tasks, throughput, and log records from `log_facts` on, as facts. `clock` gives nanoseconds.
+        be told tasks, throughput, and log records from `log_facts` on, as facts; None is for no log records. `clock`
+        gives nanoseconds. Any other option that is None has its default.
 
         Raises `BadOption` for an option there is not, with the nearest, and for a value that none can be.
         """
@@ -72,15 +74,20 @@ class Status:
                 "warnings": warnings,
                 "watching": watching,
                 "log_facts": log_facts,
-                **({"clock": clock} if clock is not None else {}),
+                "clock": clock,
                 **unknown,
             }
         )
         self._begin(options, alive=True)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """A Status with the options of a mapping, as a configuration file gives them. Raises `BadOption`."""
+    def of(cls, options: Mapping[str, Any] | None) -> Self:
+        """A Status with the options of a mapping, as a configuration file gives them; None is for the defaults.
+
+        Raises `BadOption`.
+        """
+        if options is None:
+            return cls()
         if not isinstance(options, Mapping):
             raise BadOption(f"options are a mapping of names to values, not {options!r}")
         Options.of(options)
@@ -98,6 +105,8 @@ class Status:
         self._listening: Listening | None = None
         self._ticker = Ticker(self._tick)
         self._display: Any = None
+        self._configured: list[LogConfiguration] = []
+        _ALL.add(self)
         if not alive:
             self._tree.silence()
             return
@@ -106,7 +115,6 @@ class Status:
             self._speak(watchers, options)
         self._tree.due = self._ticker.due
         self._listening = Listening(self._logs, options.loggers, options.warnings)
-        _ALIVE.add(self)
 
     def _speak(self, watchers: list[Any], options: Options) -> None:
         speaking = self._speaking = Speaking(watchers, options.lowest(), options.clock)
@@ -152,6 +160,16 @@ class Status:
     def logs(self) -> tuple[LogEntry, ...]:
         """The last log records, the oldest first."""
         return tuple(self._logs.kept)
+
+    def configure_logging(self, level: int | str = "INFO", console: Any = None) -> LogConfiguration:
+        """As `somatize.status.configure_logging`, and take the root's records, until the answer or this is closed.
+
+        A Status that is closed, or a copy, takes no records.
+        """
+        take = self._listening.take if self._listening is not None else None
+        configured = configure_logging(level, console, take=take)
+        self._configured = [one for one in self._configured if not one.closed] + [configured]
+        return configured
 
     # -- throughput
 
@@ -237,6 +255,8 @@ class Status:
         finally:
             for throughput in self._throughputs.values():
                 throughput.finish()
+            for configured in self._configured:
+                configured.close()
             listening, self._listening = self._listening, None
             if listening is not None:
                 try:
@@ -274,18 +294,18 @@ class Status:
         self._tree.silence()
         self._ticker.renew()
         self._ticker.stopped = True
-        self._logs.say = None
-        self._speaking = None
-        self._display = None
+        self._logs.forget()
         for throughput in self._throughputs.values():
-            throughput.tell = throughput.before = None
+            throughput._forget()
         if self._listening is not None:
             self._listening.close()
-            self._listening = None
+        self._begin(Options(**self._travelling()), alive=False)
+
+    def _travelling(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self._options).items() if name in _TRAVEL}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {name: value for name, value in vars(self._options).items() if name in _TRAVEL}
-        return _copy, (options,)
+        return _copy, (self._travelling(),)
 
     def __repr__(self) -> str:
         closed = ", seen by nobody" if self.closed else ""
@@ -318,7 +338,7 @@ def _finding(reference: weakref.ref[Status]) -> Callable[[str, str | None], Task
 
 
 _TRAVEL = ("log_history", "window", "profile_flops")
-_ALIVE: weakref.WeakSet[Status] = weakref.WeakSet()
+_ALL: weakref.WeakSet[Status] = weakref.WeakSet()
 
 
 def _copy(options: dict[str, Any]) -> Status:
@@ -328,7 +348,7 @@ def _copy(options: dict[str, Any]) -> Status:
 
 
 def _in_child() -> None:
-    for status in list(_ALIVE):
+    for status in list(_ALL):
         status._forked()
 
 

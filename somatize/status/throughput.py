@@ -69,14 +69,23 @@ class Throughput:
         self.began_in: Any = None
         self.ended_in: Any = None
         self._tree = tree
-        self._window: deque[_Batch] = deque(maxlen=window)
+        self._most = window
+        self.profiles = profile_flops
+        self._begin()
+
+    def _begin(self) -> None:
+        self._window: deque[_Batch] = deque(maxlen=self._most)
         self._batches = 0
         self._samples: int | None = 0
-        self.profiles = profile_flops
         self.estimates = FlopEstimates()
         self._mark: int | None = None
         self._waited: int | None = None
         self._unsaid = self._glanced = 0
+
+    def _forget(self) -> None:
+        """Begin anew, and tell nobody: what becomes of it in a forked child."""
+        self.tell = self.glance = self.before = self.began_in = self.ended_in = None
+        self._begin()
 
     def iterate(self, loader: Iterable[T]) -> Iterator[T]:
         """The batches of `loader`; the wait for the first is a task, and time blocked on each is metered."""
@@ -152,7 +161,7 @@ class Throughput:
             if self._mark is not None:
                 self._mark, self._waited = now, 0
             self._unsaid += 1
-            full = self._unsaid >= (self._window.maxlen or 1)
+            full = self._unsaid >= self._most
         if full:
             self.flush()
         elif self.glance is not None and now - self._glanced >= _GLANCES:

@@ -6,6 +6,7 @@ gives no width. They become `literal` text before Rich sees them.
 
 from __future__ import annotations
 
+import logging
 import unicodedata
 from io import StringIO
 from typing import IO, Any
@@ -27,6 +28,18 @@ __all__ = [
     "Text",
     "cell_len",
 ]
+
+
+def log_handler(console: Any) -> logging.Handler | None:
+    """A handler that writes log records to a console, a stream, or where it is None to standard error; else None."""
+    from rich.logging import RichHandler
+
+    if console is None:
+        console = Console(stderr=True)
+    elif callable(getattr(console, "write", None)) and not isinstance(console, Console):
+        console = Console(file=console)
+    return RichHandler(console=console, show_path=False) if isinstance(console, Console) else None
+
 
 LONGEST = 4000
 """Characters of one text that are looked at; no line is as wide."""

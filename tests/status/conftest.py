@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-from somatize.status.status import _ALIVE
+from somatize.status.status import _ALL
 
 
 @pytest.hookimpl(wrapper=True)
@@ -62,7 +62,7 @@ def loggers_as_they_were() -> Iterator[None]:
 
 def close_those_left() -> None:
     """A traceback that pytest holds may keep a Status of a test that is over."""
-    for status in list(_ALIVE):
+    for status in list(_ALL):
         status.close()
 
 

@@ -20,7 +20,9 @@ import pytest
 
 from somatize import Graph
 from somatize.errors import BadOption
-from somatize.status import LogEvent, Status
+from somatize.status import LogEvent, Status, configure_logging
+
+from .conftest import close_those_left
 
 log = logging.getLogger("somatize.test")
 
@@ -184,6 +186,149 @@ def test_one_that_is_logged_while_another_is_handled_does_not_make_it_arrive_aga
         logging.getLogger("myproject.part").addHandler(Echoes())
         logging.getLogger("myproject.part").warning("one")
         assert messages(status) == ["one", "echo of one"]
+
+
+@pytest.mark.parametrize("logger", ["", "myproject"])
+def test_a_record_reaches_the_status_before_the_handlers_of_its_logger(logger: str, state: Any) -> None:
+    seen: list[Any] = []
+
+    class Spoils(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(messages(status))
+            record.msg, record.args = "spoiled", ()
+            if record.levelno == logging.ERROR:
+                raise RuntimeError("torn handler")
+
+    first, found = Spoils(), logging.getLogger(logger)
+    found.addHandler(first)
+    before = state()
+    with Status(loggers=(logger,)) as status:
+        logging.getLogger("myproject.part").warning("as it was said")
+        with pytest.raises(RuntimeError, match="torn handler"):
+            logging.getLogger("myproject.part").error("and this")
+        assert messages(status) == ["as it was said", "and this"]
+        logging.basicConfig(force=True, handlers=[logging.NullHandler()])
+        with status.task("x"):
+            logging.root.addHandler(first)
+            logging.getLogger("myproject.part").warning("configured anew")
+        logging.root.handlers = [] if logger else [first]
+    assert seen == [["as it was said"], ["as it was said", "and this"], messages(status)[:3]]
+    assert list(found.handlers) == [first]
+    assert state() == before
+    found.handlers = []
+
+
+def test_the_first_handler_of_the_root_is_the_one_that_was_configured() -> None:
+    stream = handled_by()
+    with Status(loggers=("",)):
+        assert len(logging.root.handlers) == 1
+        logging.root.handlers[0].setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+        log.warning("hot")
+        for handler in logging.root.handlers[:]:
+            logging.root.removeHandler(handler)
+        assert not logging.root.handlers
+    assert stream.getvalue() == "WARNING hot\n"
+
+
+# -- configured in one call
+
+
+def test_level_console_and_routing_in_one_call_and_undone(capsys: pytest.CaptureFixture[str], state: Any) -> None:
+    file = io.StringIO()
+    logging.root.addHandler(logging.StreamHandler(sys.stderr))
+    logging.root.addHandler(logging.StreamHandler(file))
+    before = state()
+    with Status(loggers=("somatize",)) as status:
+        with status.configure_logging(level="debug") as configured:
+            logging.getLogger("elsewhere").debug("fine print")
+            log.debug("of ours")
+        assert configured.closed
+        logging.getLogger("elsewhere").debug("under the level again")
+        logging.getLogger("elsewhere").warning("as before")
+    assert messages(status) == ["fine print", "of ours"]
+    assert file.getvalue() == "fine print\nof ours\nas before\n"
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("DEBUG")[-1].strip() for line in lines] == ["fine print", "of ours", "as before"]
+    assert state() == before
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped"])
+def test_it_ends_with_its_status(how: str, capsys: pytest.CaptureFixture[str], state: Any) -> None:
+    before = state()
+    for _ in range(3):  # a cell that is run again
+        status = Status()
+        status.configure_logging("INFO")
+        log.info("once")
+    assert capsys.readouterr().err.count("once") == 3
+    if how == "closed":
+        status.close()
+    del status
+    gc.collect()
+    close_those_left()
+    assert state() == before
+
+
+def test_the_last_configuration_counts_whichever_is_undone_first(
+    capsys: pytest.CaptureFixture[str], state: Any
+) -> None:
+    logging.root.addHandler(logging.StreamHandler(sys.stderr))
+    before = state()
+    for order in itertools.permutations(range(3)):
+        made = [configure_logging(level) for level in ("DEBUG", "ERROR", "INFO")]
+        open_ = [0, 1, 2]
+        for number in order:
+            made[number].close()
+            made[number].close()
+            open_.remove(number)
+            capsys.readouterr()
+            log.warning("warned")
+            last = max(open_, default=None)
+            assert capsys.readouterr().err.count("warned") == (last != 1)
+            assert logging.root.level == ([10, 40, 20][last] if last is not None else before[2])  # type: ignore[index]
+        assert state() == before
+
+
+def test_what_others_configure_meanwhile_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = logging.NullHandler()
+    configured = configure_logging("DEBUG")
+    logging.root.setLevel("ERROR")
+    logging.root.addHandler(handler)
+    configured.close()
+    assert (logging.root.level, logging.root.handlers) == (logging.ERROR, [handler])
+    configured = configure_logging("DEBUG")
+    logging.basicConfig(force=True, handlers=[handler], level="INFO")
+    configured.close()
+    assert (logging.root.level, logging.root.handlers) == (logging.INFO, [handler])
+    assert capsys.readouterr().err == ""
+
+
+def test_any_console_or_none(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    own, stream = Console(file=io.StringIO(), width=60), io.StringIO()
+    with configure_logging("INFO", own), Status() as status:
+        log.info("[/usr/bin/x] [bold")
+        with status.configure_logging("INFO", False):
+            logging.getLogger("elsewhere").info("nowhere else")
+        with configure_logging(logging.INFO, stream):
+            log.info("to a stream")
+    assert "[/usr/bin/x] [bold" in own.file.getvalue()  # type: ignore[attr-defined]
+    assert "nowhere else" in own.file.getvalue(), "another's console is left alone"  # type: ignore[attr-defined]
+    assert "to a stream" in stream.getvalue()
+    assert "nowhere else" in messages(status)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_cannot_be_configured_is_refused_and_nothing_is_touched(state: Any) -> None:
+    before = state()
+    with Status() as status:
+        with pytest.raises(BadOption, match=r"level='inof' is no level of logging; did you mean 'INFO'\?"):
+            status.configure_logging("inof")
+        with pytest.raises(BadOption, match="level=True"):
+            status.configure_logging(True)
+        with pytest.raises(BadOption, match="console=3"):
+            status.configure_logging("INFO", 3)
+    assert state() == before
 
 
 @pytest.mark.parametrize("logger", ["", "somatize"])
@@ -388,6 +533,17 @@ def test_a_record_keeps_nothing_alive() -> None:
         gc.collect()
         assert reference() is None
         assert len(status.logs) == 1
+
+
+@pytest.mark.parametrize("make", [lambda options: Status(**options), Status.of])
+def test_an_empty_slot_gives_the_default(make: Any) -> None:
+    empty = dict.fromkeys(["log_history", "window", "profile_flops", "loggers", "warnings", "watching", "clock"])
+    with Status() as plain, make(empty) as status:
+        assert vars(status._options) == vars(plain._options)
+        log.warning("taken")
+        assert messages(status) == ["taken"]
+    with Status.of(None) as status:
+        assert vars(status._options) == vars(plain._options)
 
 
 def test_options_are_checked_before_anything_is_touched(state: Any) -> None:

@@ -88,6 +88,36 @@ def test_a_forked_child_tells_nobody_and_the_parent_goes_on() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("way", [lambda s: s, copy.copy], ids=["itself", "a copy"])
+def test_a_forked_copy_holds_nothing_of_its_parent_s(way: Any) -> None:
+    with Status(log_history=7, window=3, loggers=("", "somatize")) as made:
+        status = way(made)
+        meter = status.throughput("train")
+        with status.task("around", 2) as around:
+            log.warning("in the parent")
+            for batch in meter.iterate([[1, 2], [3, 4]]):
+                with meter.step(batch):
+                    pass
+
+            def work() -> None:
+                pickled = pickle.loads(pickle.dumps(status))
+                for one in (status, pickled):
+                    assert (one.logs, one.tasks, one.current, one.throughputs, one.closed) == ((), (), None, (), True)
+                assert vars(status._options) == vars(pickled._options)
+                assert meter.stats().batches == 0
+                with meter.step([5]):
+                    around.advance()
+                assert (meter.stats().samples, meter.stats().batches) == (1, 1)
+                with status.task("its own") as task:
+                    assert (task.parent, status.current) == (None, task)
+                assert in_child(lambda: None) == 0
+
+            assert in_child(work) == 0
+        assert (meter.stats().batches, around.done) == (2, 0)
+        assert len(made.logs) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_at_any_moment_does_not_hang() -> None:
     # Handlers that write files have locks of their own, which a fork can find held, with a Status or without.
     somatize, nowhere = logging.getLogger("somatize"), logging.NullHandler()
