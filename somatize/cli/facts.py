@@ -164,7 +164,7 @@ def fleet(path: Path, run: str | None, answer: Answer) -> None:
         Column("failed", lambda row: words.count(row["failures"]), 5, style="red"),
         Column("workers", lambda row: words.count(row["workers"]), 7),
         Column("busy", _busy, 6),
-        Column("memory", lambda row: words.size(row["memory"]), 8),
+        Column("memory", lambda row: "" if row["memory"] is None else f"{row['memory']:.0%}", 8),
     ]
     answer.rows(rows, columns, _HOST_FIELDS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from somatize.facts import Fact
@@ -24,8 +24,8 @@ def fleet(store: Place, run: str | None = None) -> list[dict[str, Any]]:
     `slices` went there and came back, in `trip` microseconds in all; its nodes `ran` for so many, also in slices that
     did not come back, and what of the trips they did not run was `waiting`: the way, and whatever was prepared.
     `failures` are nodes that failed there. `workers` said last how they are, those started anew in place of the ones
-    before; `busy` (processors kept busy), `memory` (bytes) are theirs together, `cores` those of one; None where none
-    did. What ran here has no trips. Reads every fact of the run.
+    before; `busy` (processors kept busy) is theirs together, `memory` (the share of the machine's that is in use) and
+    `cores` those of one; None where none did. What ran here has no trips. Reads every fact of the run.
     """
     return fleet_in(store, run)[1]
 
@@ -116,10 +116,22 @@ def _row(host: str) -> dict[str, Any]:
 
 
 def _latest(said: list[Fact]) -> dict[str, Any]:
-    cores = micro(said[-1], "cores")
-    busy = round(sum(_number(fact.get("busy", "")) for fact in said), 3)
-    memory = sum(micro(fact, "memory") for fact in said)
-    return {"workers": len(said), "busy": busy, "memory": memory, "cores": cores}
+    busy = [_number(fact["busy"]) for fact in said if "busy" in fact]
+    memory = [_number(fact["memory"]) for fact in said if "memory" in fact]
+    shares = [share for share in memory if share <= 1]  # version 0.1 said how many bytes the worker held
+    return {
+        "workers": len(said),
+        "busy": round(sum(busy), 3) if busy else None,
+        "memory": max(shares) if shares else None,
+        "cores": micro(said[-1], "cores"),
+    }
+
+
+def processors(row: Mapping[str, Any]) -> str:
+    """How many processors a host's workers kept busy, of how many; empty where none said."""
+    if row["cores"] is None:
+        return ""
+    return f"{row['cores']}" if row["busy"] is None else f"{row['busy']:.3g} of {row['cores']}"
 
 
 def _number(text: str) -> float:

@@ -9,7 +9,7 @@ from somatize import theme as themes
 
 from .asked import Place
 from .drawn import Picture
-from .fleet import HERE, fleet_in
+from .fleet import HERE, fleet_in, processors
 
 if TYPE_CHECKING:
     from somatize.plotting import Figure
@@ -99,5 +99,6 @@ def _words(row: dict[str, Any]) -> str:
     if row["failures"]:
         lines.append(f"{row['failures']:,} failed")
     if row["cores"] is not None:
-        lines.append(f"last: {row['busy']:g} of {row['cores']} processors, {row['memory'] / 1e6:,.0f} MB")
+        memory = "" if row["memory"] is None else f", {row['memory']:.0%} of the memory in use"
+        lines.append(f"last: {processors(row)} processors{memory}")
     return "<br>".join(lines)

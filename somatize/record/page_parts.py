@@ -12,7 +12,7 @@ from somatize.theme import counted, took
 
 from .columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns
 from .digest import Digest
-from .fleet import HERE
+from .fleet import HERE, processors
 from .tally import ENDINGS, Spent
 
 _SAID_MOST = 400
@@ -128,8 +128,8 @@ def hosts_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 number(took(row["ran"])),
                 number(took(row["waiting"]) if row["host"] != HERE else ""),
                 number(f"{row['failures']:,}"),
-                number("" if row["cores"] is None else f"{row['busy']:g} of {row['cores']}"),
-                number("" if row["memory"] is None else f"{row['memory'] / 1e6:,.0f} MB"),
+                number(processors(row)),
+                number("" if row["memory"] is None else f"{row['memory']:.0%}"),
             ]
             for row in rows
         ],

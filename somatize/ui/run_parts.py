@@ -127,7 +127,9 @@ class Parts:
         words = [f"{spent.slices:,} slice{'s' * (spent.slices != 1)}"]
         said = list(self.standing.machines.get(host, {}).values())
         if said:
-            words.append(f"{sum(_number(one.get('busy')) for one in said):.3g} of {said[-1].get('cores', '?')} cores")
+            busy = [_number(one["busy"]) for one in said if "busy" in one]
+            cores = f"{said[-1].get('cores', '?')} cores"
+            words.append(f"{sum(busy):.3g} of {cores}" if busy else cores)
         line = Text(self._shown(", ".join(words)), style="dim")
         if spent.failures:
             line.append(f", {spent.failures:,} failed", style="red not dim")

@@ -1,4 +1,4 @@
-"""What a worker says of its machine, now and then: a fact of the kind ``machine``, sampled between trips."""
+"""What a worker says of its machine, now and then: a fact of the kind ``machine``, read as a slice arrives."""
 
 from __future__ import annotations
 
@@ -9,43 +9,39 @@ import time
 from somatize.facts import Fact
 
 EVERY = 1.0
-"""Seconds between two samples, at least."""
+"""Seconds that a reading is over, at least: from the start, or from the reading before."""
 
 
 class Machine:
-    """Samples this process: how long it is up, what it served, how busy it was, what it holds."""
+    """Reads how long this process is up, what it served, how busy it kept processors, and how full the memory is."""
 
     def __init__(self, id: str | None = None) -> None:
         self.id = id or f"{platform.node()}-{os.getpid()}"
         self.served = 0
+        """The slices that arrived."""
         self._began = self._last = time.monotonic()
         self._cpu = time.process_time()
-        self.sample: Fact | None = None
-        self._take()
 
-    def look(self) -> None:
-        """Sample, if it is time; to be called when nothing is being done."""
-        if time.monotonic() - self._last >= EVERY:
-            self._take()
-
-    def taken(self) -> Fact | None:
-        """The sample that was not said yet."""
-        sample, self.sample = self.sample, None
-        return sample
-
-    def _take(self) -> None:
-        now, cpu = time.monotonic(), time.process_time()
-        busy = (cpu - self._cpu) / (now - self._last) if now > self._last else 0.0
+    def arrived(self, *, watched: bool) -> Fact | None:
+        """Count a slice; where somebody watches and it is time, a reading, over the time since the one before."""
+        self.served += 1
+        now = time.monotonic()
+        if not watched or now - self._last < EVERY:
+            return None
+        cpu = time.process_time()
+        busy, over = (cpu - self._cpu) / (now - self._last), now - self._last
         self._last, self._cpu = now, cpu
-        self.sample = {
+        fact = {
             "fact": "machine",
             "id": self.id,
             "up_us": f"{int((now - self._began) * 1e6)}",
             "served": f"{self.served}",
             "busy": f"{min(busy, cores()):.3f}",
-            "memory": f"{resident()}",
+            "over_us": f"{int(over * 1e6)}",
             "cores": f"{cores()}",
         }
+        share = memory_in_use()
+        return fact if share is None else {**fact, "memory": f"{share:.3f}"}
 
 
 def cores() -> int:
@@ -56,12 +52,12 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def resident() -> int:
-    """Bytes of memory this process holds."""
+def memory_in_use() -> float | None:
+    """The share of the machine's memory that is in use, from 0 to 1; None where the system does not say."""
     try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  read each second
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        with open("/proc/meminfo", "rb") as file:  # noqa: PTH123  read each second
+            lines = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+        total, free = (int(lines[name].split()[0]) for name in (b"MemTotal", b"MemAvailable"))
+    except (OSError, KeyError, ValueError):
+        return None
+    return 1 - free / total if total else None

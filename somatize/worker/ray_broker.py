@@ -161,7 +161,7 @@ class Actor:
             yield ["lacks"]
             return
         self._relay.active = True
-        sample = self._machine.taken() if asked["watched"] else None
+        sample = self._machine.arrived(watched=bool(asked["watched"]))
         if sample is not None:
             self._relay.add(["fact", sample])
         threading.Thread(target=self._run, args=(asked, buffers[asked["code_buffers"] :]), daemon=True).start()
@@ -171,7 +171,6 @@ class Actor:
             message = self._out.get()
             last = message[0]
             yield message
-        self._machine.look()
 
     def _run(self, asked: dict[str, Any], buffers: tuple[Any, ...]) -> None:
         replies = None
@@ -188,7 +187,6 @@ class Actor:
         if ended.error is not None:
             said, buffers_ = payload.pack_error(ended.error, trace(ended.error), "network")
             wrong = [said, [b"".join(buffer) for buffer in buffers_]]
-        self._machine.served += 1
         with self._relay.lock:
             said_last = self._relay.taken()
             self._relay.active = False

@@ -118,7 +118,6 @@ class Server:
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
             standard.settle()  # nobody waits for this
-            self._machine.look()
 
     def _slice(self, message: Message) -> tuple[Declared | None, Ended]:
         """Run what a message brings; whatever is raised is in the answer."""
@@ -126,7 +125,7 @@ class Server:
         self._modes = asked.get("modes", self._modes)
         for name, level in asked.get("levels", {}).items():
             logging.getLogger(name).setLevel(level)
-        sample = self._machine.taken() if asked["watched"] else None
+        sample = self._machine.arrived(watched=bool(asked["watched"]))
         self._relay.active = True
         if sample is not None:
             self._relay.add(["fact", sample])
@@ -144,7 +143,6 @@ class Server:
         finally:
             if self.life is not None:
                 self.life.calm()
-            self._machine.served += 1
             standard.flush()
 
     def _run(self, asked: dict[str, Any], one: Declared, buffers: list[memoryview]) -> Ended:

@@ -64,7 +64,13 @@ def time_more():
     ]
     hosts = [
         {"host": host, "slices": n * 12, "trip": n * 900_000, "ran": 700_000 * (n + 1), "waiting": n * 150_000}
-        | {"failures": n, "workers": n, "busy": 0.8 * n or None, "memory": 10**9, "cores": 16 if n else None}
+        | {
+            "failures": n,
+            "workers": n,
+            "busy": 0.8 * n or None,
+            "memory": 0.42 if n else None,
+            "cores": 16 if n else None,
+        }
         for n, host in enumerate(["here", "w1", "a-host-with-a-really-long-name.example", "<b>w3</b>"])
     ]
     alone = [hosts[0]]

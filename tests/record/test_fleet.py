@@ -21,7 +21,7 @@ FORWARD = [
         "up_us": "5",
         "served": "0",
         "busy": "0.1",
-        "memory": "100",
+        "memory": "0.1",
         "cores": "4",
         "host": "w1",
     },
@@ -33,7 +33,7 @@ FORWARD = [
         "up_us": "5",
         "served": "0",
         "busy": "1.5",
-        "memory": "7",
+        "memory": "0.7",
         "cores": "2",
         "host": "w2",
     },
@@ -43,7 +43,7 @@ FORWARD = [
         "up_us": "5",
         "served": "0",
         "busy": "0.5",
-        "memory": "8",
+        "memory": "0.8",
         "cores": "2",
         "host": "w2",
     },
@@ -70,9 +70,9 @@ def test_a_row_per_host_here_first(store: Any) -> None:
     }  # fmt: skip
     assert first == {
         "host": "w1", "slices": 2, "trip": 200, "ran": 140, "waiting": 60, "failures": 0,
-        "workers": 1, "busy": 0.1, "memory": 100, "cores": 4,
+        "workers": 1, "busy": 0.1, "memory": 0.1, "cores": 4,
     }  # fmt: skip
-    assert (second["failures"], second["workers"], second["busy"], second["memory"]) == (2, 2, 2.0, 15)
+    assert (second["failures"], second["workers"], second["busy"], second["memory"]) == (2, 2, 2.0, 0.8)
     with pytest.raises(UnknownRun):
         fleet(store, "q")
 
@@ -85,7 +85,7 @@ def left(host: str, us: int) -> dict[str, str]:
     return {"fact": "left", "host": host, "began_us": "0", "took_us": f"{us}"}
 
 
-def machine(host: str, id: str, memory: int) -> dict[str, str]:
+def machine(host: str, id: str, memory: float) -> dict[str, str]:
     said = {"up_us": "5", "served": "0", "busy": "0.5", "memory": f"{memory}", "cores": "2"}
     return {"fact": "machine", "id": id, "host": host, **said}
 
@@ -119,15 +119,25 @@ def test_what_ran_in_a_slice_that_did_not_come_back_waited_nowhere(tmp_path: Any
 
 
 def test_a_worker_that_took_anothers_place_is_counted_and_that_one_not(tmp_path: Any) -> None:
-    one, two, new = machine("w", "1", 10), machine("w", "2", 200), machine("w", "3", 3000)
+    one, two, new = machine("w", "1", 0.1), machine("w", "2", 0.2), machine("w", "3", 0.3)
     _, host = told(tmp_path, [one, two, END], [two, END], [BROKE], [new, END])
-    assert (host["workers"], host["memory"]) == (1, 3000)
+    assert (host["workers"], host["memory"]) == (1, 0.3)
 
 
 def test_those_of_a_pool_count_together_also_where_they_say_so_in_turn(tmp_path: Any) -> None:
-    one, two, new = machine("w", "1", 10), machine("w", "2", 200), machine("w", "3", 3000)
+    one, two, new = machine("w", "1", 0.1), machine("w", "2", 0.2), machine("w", "3", 0.3)
     _, host = told(tmp_path, [one, two, END], [two, END], [one, END], [new, END], [one, END], [END])
-    assert (host["workers"], host["memory"]) == (2, 3010)
+    assert (host["workers"], host["memory"]) == (2, 0.3)
+
+
+def test_what_a_machine_does_not_say_is_none(tmp_path: Any) -> None:
+    first = {name: value for name, value in machine("w", "1", 0.1).items() if name != "busy"}
+    older = machine("v", "1", 123_456_789)  # bytes, as in version 0.1
+    _, *hosts = told(tmp_path, [ran("w", 1), first, older, left("w", 5), left("v", 2), END])
+    assert [(host["host"], host["busy"], host["memory"], host["cores"]) for host in hosts] == [
+        ("w", None, 0.1, 2),
+        ("v", 0.5, None, 2),
+    ]
 
 
 @pytest.mark.parametrize("theme", [None, "light", "dark"])
