@@ -79,11 +79,13 @@ def handed_on(value: object, keep: Callable[[bytes | memoryview], object]) -> tu
     size = sum(map(len, parts))
     if size < _LARGE:
         data = b"".join(parts)
+        value = loads(data)  # before it is kept: what cannot be read again is not
         keep(data)
-        return loads(data), size
+        return value, size
     memory = _joined(parts, size)
+    value = take(memory)
     keep(memory)
-    return take(memory), size
+    return value, size
 
 
 def _joined(parts: list[bytes | memoryview], size: int) -> memoryview:

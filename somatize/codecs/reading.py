@@ -10,7 +10,7 @@ from somatize.errors import DamagedStore, NewerFormat, StoreError
 
 from . import arrays
 from .kinds import BUILTIN
-from .registry import by_kind, named
+from .registry import by_kind, kind_named, named
 from .script import (
     AGAIN,
     BYTES,
@@ -152,7 +152,13 @@ class Reader:
         if kind in _BULKY:
             self._views -= type(plain[-1]) is memoryview
             return _BULKY[kind](plain, self.absent)
-        return _LOADS[kind](plain)
+        load = _LOADS.get(kind)
+        if load is None:
+            way = kind_named(kind.decode())
+            if way is None:
+                raise DamagedStore(f"a value holds the unknown kind {kind!r}")
+            load = way.load
+        return load(plain)
 
     def _dict(self, count: int) -> dict[Any, Any]:
         items = iter(self._pop(2 * count))

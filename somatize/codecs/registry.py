@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from somatize import tensors
 
-from . import arrays
-from .kinds import BUILTIN
+from . import arrays, objects
+from .kinds import BUILTIN, Kind
 from .script import SCALARS
 
 
@@ -62,6 +62,16 @@ def library_kind(cls: type) -> str | None:
     if cls.__module__ == "torch":
         return "tensor" if tensors.is_plain(cls) else None
     return None
+
+
+def kind_of(cls: type) -> Kind | None:
+    """How values of a type are written as plainer ones, where that is no container or scalar of Python's."""
+    return objects.kind_of(cls)
+
+
+def kind_named(name: str) -> Kind | None:
+    """The same by the name that stands in what was written."""
+    return objects.KINDS.get(name)
 
 
 def named(cls: type) -> str:

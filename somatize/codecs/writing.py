@@ -10,7 +10,7 @@ from somatize.errors import NotKeepable
 
 from . import arrays
 from .kinds import BUILTIN, POSITIONS, Kind
-from .registry import Registered, by_type, library_kind, named
+from .registry import Registered, by_type, kind_of, library_kind, named
 from .script import (
     AGAIN,
     BATCH,
@@ -213,7 +213,11 @@ class Writer:
     def _library(self, value: Any, cls: type) -> None:
         kind = library_kind(cls)
         if kind is None:
-            raise self._refusal(f"nothing here knows the type {named(cls)}")
+            way = kind_of(cls)
+            if way is None:
+                raise self._refusal(f"nothing here knows the type {named(cls)}")
+            self._kind(value, way)
+            return
         try:
             if kind == "tensor":
                 form, data = tensors.dump_tensor(value)
@@ -267,16 +271,20 @@ class Writer:
 
     def _place(self) -> str:
         """Where in the value the writer is, as one would write it: ``value[3]['a']``."""
-        place, within = "value", ""
+        place, within, around = "value", "", ""
         for frame in self._frames:
             if frame.code == DICT:
-                key = _shown(frame.items[(frame.at - 1) // 2 * 2])
-                place += f"[{key}]" if frame.at % 2 == 0 else f".keys()[{(frame.at - 1) // 2}]"
-            elif frame.code == LIST and (not within or within in POSITIONS):
+                key = frame.items[(frame.at - 1) // 2 * 2]
+                if frame.at % 2:
+                    place += f".keys()[{(frame.at - 1) // 2}]"
+                else:
+                    named = type(key) is str and "object" in (within, around)
+                    place += f".{key}" if named or within == "namespace" else f"[{_shown(key)}]"
+            elif frame.code == LIST and (not within or within in POSITIONS) and not (around and frame.at == 0):
                 place += f"[{frame.at - 1}]"
             elif frame.code == CODEC:
                 place += f".<{frame.name}>"
-            within = frame.name if frame.code == KIND else ""
+            around, within = within, frame.name if frame.code == KIND else ""
         return place if len(place) <= 200 else f"{place[:100]}...{place[-80:]}"
 
 

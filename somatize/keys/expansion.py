@@ -22,12 +22,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from somatize import tensors
-from somatize.codecs import arrays
+from somatize.codecs import arrays, objects
 from somatize.codecs.kinds import BUILTIN
 from somatize.codecs.registry import by_type, library_kind, named
 from somatize.errors import NotKeepable, Unnameable
 
 from .hashing import hasher, memory_digest, worded
+from .outside import is_library
 
 SEQUENCE, SET, PAIRS = range(3)
 
@@ -177,9 +178,10 @@ def _other(value: Any, resolve: Resolve) -> Expansion | None:
     if issubclass(cls, enum.Enum):
         words = [*class_words(cls), value._name_, *_code_of(cls, resolve)]
         return Expansion(worded("enum", *words), [value._value_])
-    if dataclasses.is_dataclass(cls):
-        return _of_fields(value, cls, resolve)
-    return _of_library(value, cls) or _of_subclass(value, cls, resolve) or resolve(value, True)
+    known = _of_library(value, cls) or _of_subclass(value, cls, resolve)
+    if known is None and getattr(resolve, "library", False) and not getattr(resolve, "watching", False):
+        known = resolve(value, True)
+    return known or _of_object(value, cls, resolve) or resolve(value, True)
 
 
 def _code_of(cls: type, resolve: Resolve) -> list[bytes]:
@@ -231,9 +233,15 @@ def _of_torch(value: Any, cls: type) -> Expansion | None:
     return Expansion(worded("torch.Tensor", kind, words, memory_digest(rows)), [vars(value)] if vars(value) else [])
 
 
-def _of_fields(value: Any, cls: type, resolve: Resolve) -> Expansion:
-    held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)}
-    return Expansion(worded("dataclass", *class_words(cls), *_code_of(cls, resolve)), [held | _attributes(value)])
+def _of_object(value: Any, cls: type, resolve: Resolve) -> Expansion | None:
+    """An object of a Python class: its class, and all it holds by name, in the order in which it came to hold it."""
+    if not objects.is_plain(cls):
+        return None
+    if is_library(cls.__module__) and objects.is_hollow(value):
+        return None  # a sentinel; or it has something elsewhere
+    held = objects.attributes(value)
+    marker = worded("object", *class_words(cls), *_code_of(cls, resolve))
+    return Expansion(marker, [part for pair in held.items() for part in pair], PAIRS)
 
 
 _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, str, bytes, int, float)
@@ -246,7 +254,7 @@ def _of_subclass(value: Any, cls: type, resolve: Resolve) -> Expansion | None:
         if issubclass(cls, plain):
             held = plain(plain.__iter__(value)) if plain in (list, tuple, set, frozenset) else _unwrapped(plain, value)
             marker = worded("subclass", *class_words(cls), *_code_of(cls, resolve))
-            return Expansion(marker, [held, _attributes(value), *_beside(value)])
+            return Expansion(marker, [held, objects.attributes(value), *_beside(value)])
     return None
 
 
@@ -265,17 +273,6 @@ def _unwrapped(plain: Any, value: Any) -> Any:
     if plain is bytes:
         return bytes.__getitem__(value, slice(None))
     return plain.__pos__(value)  # adding nothing to -0.0 would give 0.0
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """All that an object holds by name, in its dict and its slots."""
-    held = dict(getattr(value, "__dict__", {}))
-    for cls in type(value).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__") and hasattr(value, name):
-                held[name] = getattr(value, name)
-    return held
 
 
 def a(cls: type) -> str:

@@ -40,6 +40,7 @@ class Resolver:
         self.code = False
         self.stopping = False
         self.library = False
+        self.watching = False  # whether objects are gone into also where they are a library's
         self.state = True
         self.reading = False
         """Whether a `Path` counts by its file's content, as in an input; `paths` says that there was one."""

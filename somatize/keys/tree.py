@@ -5,7 +5,6 @@ It follows any depth without recursion, takes an object at two places once, and 
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -90,10 +89,9 @@ class _Tree:
         return None
 
     def _refusal(self, what: str) -> Unnameable:
-        place, fields = self._place, False
+        place = self._place
         for frame in self._frames:
-            place += _spot(frame, fields)
-            fields = dataclasses.is_dataclass(frame.value)
+            place += _spot(frame)
         place = place if len(place) <= 200 else f"{place[:100]}...{place[-80:]}"
         return Unnameable(f"{place} {what}")
 
@@ -121,13 +119,14 @@ _SPOTS: dict[type, tuple[str, ...]] = {
 }
 
 
-def _spot(frame: _Frame, fields: bool) -> str:
+def _spot(frame: _Frame) -> str:
     number, order = frame.at - 1, frame.expansion.order
     if order == PAIRS:
         key = frame.expansion.parts[number // 2 * 2]
         if number % 2 == 0:
             return f".keys()[{number // 2}]"
-        return f".{key}" if fields and type(key) is str else f"[{_shown(key)}]"
+        of_object = type(key) is str and not isinstance(frame.value, dict)
+        return f".{key}" if of_object else f"[{_shown(key)}]"
     if order == SET:
         return ".pop()"
     spots = _SPOTS.get(type(frame.value))

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from somatize import tensors
 from somatize.codecs import arrays
+from somatize.errors import Unnameable
 
 from .content import content
 from .expansion import Expansion
@@ -148,7 +149,11 @@ class Watches:
         self._made.append((make, thing, self._present(make(thing))))
 
     def _present(self, value: Any) -> bytes:
-        return content(value, "a value", _BY_IDENTITY if self.state else _BUT_STATE)
+        resolver = _BY_IDENTITY if self.state else _BUT_STATE
+        try:
+            return content(value, "a value", resolver)
+        except Unnameable:  # a library's object that refers back to itself, which counted by its plain attributes
+            return content(value, "a value", _LOOSELY)
 
     def hold(self) -> bool:
         """Whether everything is as it was noted."""
@@ -245,13 +250,15 @@ def _of_library(module: Any) -> bool:
 def _by_identity(*, state: bool) -> Resolver:
     # What had no name was refused when the name was made; here it is looked at for a change.
     made = Resolver(_identity, _of_library)
-    made.code = made.library = True
+    made.code = made.library = made.watching = True
     made.state = state
     return made
 
 
 # What makes a digest of a value as it is now, good in this process alone: code and objects in it are told by identity.
 _BY_IDENTITY, _BUT_STATE = _by_identity(state=True), _by_identity(state=False)
+_LOOSELY = _by_identity(state=True)
+_LOOSELY.watching = False
 
 
 def as_it_is(value: Any) -> bytes:

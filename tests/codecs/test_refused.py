@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime as dt
 import decimal
-import enum
 import math
 import threading
-import typing
 
 import numpy as np
 import pytest
@@ -22,19 +19,6 @@ class Pair(tuple):
     __slots__ = ()
 
 
-class Point(typing.NamedTuple):
-    x: object
-    y: object
-
-
-class Colour(enum.StrEnum):
-    RED = "red"
-
-
-class Number(enum.IntEnum):
-    ONE = 1
-
-
 class MyList(list):
     pass
 
@@ -43,21 +27,11 @@ class Zone(dt.tzinfo):
     pass
 
 
-@dataclasses.dataclass
-class Interval:
-    low: object
-    high: object
-
-
 @pytest.mark.parametrize(
     ("value", "name"),
     [
-        (Point(1, 2), "Point"),
         (Pair((1, 2)), "Pair"),
-        (Colour.RED, "Colour"),
-        (Number.ONE, "Number"),
         (MyList([1]), "MyList"),
-        (Interval(1, 2), "Interval"),
         (np.zeros((1, 1)).view(np.matrix), "numpy.matrix"),
         (np.ma.masked_array([1]), "MaskedArray"),
         (np.rec.array([(1,)], dtype=[("a", "i4")]), "recarray"),
@@ -88,8 +62,8 @@ def test_what_no_codec_knows_is_refused_by_type_and_place(value, name):
 
 
 def test_a_refused_key_says_which():
-    with pytest.raises(NotKeepable, match=r"value\['x'\]\.keys\(\)\[1\] .*Colour"):
-        codecs.dumps({"x": {"a": (), Colour.RED: 1}})
+    with pytest.raises(NotKeepable, match=r"value\['x'\]\.keys\(\)\[1\] .*Pair"):
+        codecs.dumps({"x": {"a": (), Pair((1,)): 1}})
 
 
 def test_a_key_whose_repr_raises_does_not_hide_the_refusal():

@@ -319,9 +319,12 @@ def test_objects_stop_the_naming_unless_ignored(lab, name_of):
     import numpy as np
 
     module = lab.module(
-        "class Model:\n    pass\nMODEL = Model()\nTABLE = None\ndef node(x):\n    return MODEL, TABLE\n"
+        "class Model:\n    def __init__(self): self.items = iter([])\nMODEL = Model()\n"
+        "TABLE = None\ndef node(x):\n    return MODEL, TABLE\n"
     )
-    with pytest.raises(Unnameable, match=r"the global `MODEL` of lab is a lab\.Model; .*ignoring=\['MODEL'\]"):
+    with pytest.raises(
+        Unnameable, match=r"the global `MODEL` of lab\.items is a list_iterator; .*ignoring=\['MODEL'\]"
+    ):
         name_of(module.node)
     marks = Marks(frozen=Frozen(), cached=Cached(None, ("MODEL",)))
     first = name_of(module.node, marks).digest

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import collections
 import datetime as dt
 import decimal
@@ -15,6 +16,7 @@ import threading
 import types
 import typing
 import uuid
+import weakref
 from array import array
 from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
@@ -59,6 +61,11 @@ class Other:
 @dataclass(frozen=True, slots=True)
 class Slotted:
     x: int
+
+
+@dataclass
+class Failed(Exception):
+    reason: str
 
 
 class Pair(typing.NamedTuple):
@@ -251,9 +258,9 @@ def test_large_values_go_the_same_way_however_they_are_shared():
     assert content([row] * count) == content([list(row) for _ in range(count)])
 
 
-class Raises:
-    def __getstate__(self):
-        raise RuntimeError
+class Holds:
+    def __init__(self, held):
+        self.held = held
 
 
 def loop():
@@ -265,7 +272,12 @@ def loop():
 REFUSED = [
     (threading.Lock, "input is a _thread.lock"),
     (object, "input is an object"),
-    (Raises, r"input is a .*Raises"),
+    (lambda: Holds([1, object()]), r"input\.held\[1\] is an object"),
+    (lambda: argparse.Namespace(a=threading.Lock()), r"input\.a is a _thread.lock"),
+    (lambda: types.SimpleNamespace(a=threading.Lock()), r"input\.a is a _thread.lock"),
+    (lambda: weakref.finalize(Holds, print), r"input is a weakref.finalize"),
+    (lambda: ValueError("a"), r"input is a ValueError"),
+    (lambda: Failed("a"), r"input is a .*Failed"),
     (lambda: (n for n in ()), "input is a generator"),
     (lambda: iter([]), "input is a list_iterator"),
     (lambda: (threading.Lock(), "first"), r"input\[0\] is a _thread.lock"),

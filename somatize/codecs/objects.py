@@ -1,0 +1,323 @@
+"""Objects of Python classes as their class's name and all that they hold; nothing of the class runs on either way.
+
+An object is *plain* if what it holds lies in its `__dict__` and its slots and nowhere else. It is made again by filling
+those, without its `__init__` or `__setstate__`, and only where that is all there is to it: a class that takes part in
+copying or in letting go (`__reduce__`, `__getstate__`, `__new__`, `__del__`, `__enter__`, ...) is refused, as is one
+that its module does not have under its name. A class is written with a fingerprint of its code: one that was edited
+since is refused when it is read, not filled with what another version of it held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from somatize.errors import NotKeepable, StoreError
+
+from .kinds import Kind
+
+_HEAP_TYPE = 1 << 9
+_WORD = tuple.__itemsize__
+_HOOKS = (
+    *("__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
+    *("__copy__", "__deepcopy__", "__del__", "__enter__", "__aenter__", "__next__", "__getattribute__", "__dict__"),
+)
+_MAKERS = {"dataclasses", "attr._make", "pydantic"}
+"""What writes such methods into a class that do what is done here."""
+_METACLASSES = {("builtins", "type"), ("abc", "ABCMeta"), ("typing", "_ProtocolMeta")}
+_HASH_OF_ATTRS = "_attrs_cached_hash"  # of texts, it is another in each process
+
+
+def is_plain(cls: type) -> bool:
+    """Whether all that an object of a class holds lies in its `__dict__` and its slots."""
+    held = _WORD * (len(_slots(cls)) + (cls.__weakrefoffset__ > 0) + (cls.__dictoffset__ > 0))
+    return cls is not object and not cls.__itemsize__ and cls.__basicsize__ == object.__basicsize__ + held
+
+
+def attributes(value: Any) -> dict[Any, Any]:
+    """All that an object holds by name, in its `__dict__` and its slots, past whatever its class says of them."""
+    held = dict(_dict_of(value) or {})
+    for slot in _slots(type(value)):
+        found = _filled(slot, value)
+        if found:
+            name = slot.__name__ if slot.__name__ not in held else f"{slot.__objclass__.__qualname__}.{slot.__name__}"
+            held[name] = None if slot.__name__ == _HASH_OF_ATTRS else found[0]
+    return held
+
+
+def is_hollow(value: Any) -> bool:
+    """Whether an object holds nothing, and is no namespace, which may be empty: it is known by being the same one."""
+    return not attributes(value) and not _is_namespace(type(value))
+
+
+def _is_namespace(cls: type) -> bool:
+    return (cls.__module__, cls.__qualname__) in (("types", "SimpleNamespace"), ("argparse", "Namespace"))
+
+
+def _dict_of(value: Any) -> dict[Any, Any] | None:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def _slots(cls: type) -> list[Any]:
+    # The descriptors, and not `__slots__`: that may be an iterator used up, and has private names as they were typed.
+    bases = [base for base in cls.__mro__ if base.__flags__ & _HEAP_TYPE]
+    held = [one for base in bases for one in vars(base).values() if type(one) is types.MemberDescriptorType]
+    return [one for one in held if one.__name__ != "__dict__"]
+
+
+def _filled(slot: Any, value: Any) -> list[Any]:
+    try:
+        return [slot.__get__(value)]
+    except AttributeError:
+        return []
+
+
+class ClassName:
+    """Stands for a class in what is written: one for each, so that it is written once."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+
+@functools.lru_cache(maxsize=512)
+def _class_name(cls: Any) -> ClassName:
+    return ClassName(cls)
+
+
+def _name_of(cls: Any) -> ClassName:
+    return _class_name(cls)
+
+
+def dump_class(name: ClassName) -> list[str]:
+    """The module of a class, its name there, and what it was like. Raises `NotKeepable` where it is not there."""
+    cls = name.cls
+    if _found(cls.__module__, cls.__qualname__) is not cls:
+        raise NotKeepable(
+            f"a {cls.__module__}.{cls.__qualname__} would not find its class again: the module does not have it under "
+            "that name; define it at the top of a module"
+        )
+    return [cls.__module__, cls.__qualname__, fingerprint(cls)]
+
+
+def load_class(plain: list[str]) -> type:
+    """The class again, of a module that is imported, or lies in a package that is. Raises `StoreError`."""
+    module, name, was = plain
+    found = _found(module, name)
+    if found is None and module.partition(".")[0] in sys.modules and module not in sys.modules:
+        importlib.import_module(module)
+        found = _found(module, name)
+    if not isinstance(found, type):
+        raise StoreError(f"the value holds a {module}.{name}, which is not there; import {module} first")
+    if fingerprint(found) != was:
+        raise StoreError(f"the value holds a {module}.{name} of another version of that class")
+    return found
+
+
+def _found(module: str, name: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = vars(found).get(part) if isinstance(found, type | types.ModuleType) else None
+    return found
+
+
+def kind_of(cls: type) -> Kind | None:
+    """How objects of a class are written; None for what is none of these."""
+    if cls is ClassName:
+        return KINDS["class"]
+    if cls is types.SimpleNamespace:
+        return KINDS["namespace"]
+    if issubclass(cls, enum.Enum):
+        return KINDS["enum"]
+    if issubclass(cls, tuple) and type(getattr(cls, "_fields", None)) is tuple:
+        return KINDS["namedtuple"]
+    return KINDS["object"] if is_plain(cls) else None
+
+
+def dump_enum(value: enum.Enum) -> list[Any]:
+    """The class of a member and its name; of flags together, their number."""
+    cls = type(value)
+    if cls.__members__.get(value._name_ or "") is value:
+        return [_name_of(cls), value._name_]
+    if isinstance(value, enum.Flag) and type(value._value_) is int and cls(value._value_) is value:
+        return [_name_of(cls), value._value_]
+    raise NotKeepable(f"{value!r} is no member that its enum has under its name")
+
+
+def load_enum(plain: list[Any]) -> Any:
+    """The member again."""
+    cls, name = plain
+    if not issubclass(cls, enum.Enum):
+        raise StoreError(f"the value holds a member of {cls.__module__}.{cls.__qualname__}, which is no enum")
+    return cls.__members__[name] if type(name) is str else cls(name)
+
+
+def dump_tuple(value: Any) -> list[Any]:
+    """The class of a named tuple, its items, and its attributes if it can have some."""
+    cls = type(value)
+    _check_tuple(cls)
+    return [_name_of(cls), list(tuple.__iter__(value)), _dict_of(value)]
+
+
+def load_tuple(plain: list[Any]) -> Any:
+    """The named tuple again."""
+    cls, items, held = plain
+    _checked(_check_tuple, cls)
+    made = tuple.__new__(cls, items)
+    if held is not None:
+        object.__setattr__(made, "__dict__", held)
+    return made
+
+
+def _check_tuple(cls: type) -> None:
+    made = cls.__new__
+    named = getattr(made, "__globals__", {}).get("__name__", "").startswith("namedtuple_")
+    left = [name for name in _overridden(cls) if name not in ("__new__", "__getnewargs__")]
+    if left or not named:
+        raise NotKeepable(_refusal(cls, left or ["__new__"]))
+
+
+def dump_object(value: Any) -> list[Any]:
+    """The class of an object, its `__dict__`, and its slots that are filled, each by its place."""
+    cls = type(value)
+    _check_object(cls)
+    slots: list[Any] = []
+    for at, slot in enumerate(_slots(cls)):
+        found = _filled(slot, value)
+        if found:
+            slots.append([at, None if slot.__name__ == _HASH_OF_ATTRS else found[0]])
+    held = _dict_of(value)
+    if held and _HASH_OF_ATTRS in held:
+        held = {**held, _HASH_OF_ATTRS: None}
+    if not held and not slots and not _is_namespace(cls):
+        raise NotKeepable(f"a {cls.__module__}.{cls.__qualname__} that holds nothing is known by being the same one")
+    return [_name_of(cls), held, slots]
+
+
+def load_object(plain: list[Any]) -> Any:
+    """The object again."""
+    cls, held, filled = plain
+    _checked(_check_object, cls)
+    made = object.__new__(cls)
+    if held is not None:
+        object.__setattr__(made, "__dict__", held)
+    slots = _slots(cls)
+    for at, value in filled:
+        slots[at].__set__(made, value)
+    return made
+
+
+def _check_object(cls: type) -> None:
+    if (type(cls).__module__, type(cls).__qualname__) not in _METACLASSES and not _is_of_maker(type(cls).__module__):
+        raise NotKeepable(_refusal(cls, [f"its metaclass {type(cls).__qualname__}"]))
+    if not is_plain(cls) or not cls.__flags__ & _HEAP_TYPE or _overridden(cls):
+        raise NotKeepable(_refusal(cls, _overridden(cls) or ["more than attributes"]))
+
+
+def _refusal(cls: type, names: list[str]) -> str:
+    return (
+        f"a {cls.__module__}.{cls.__qualname__} has {', '.join(names)}, so that its attributes alone may not be all "
+        "there is to it"
+    )
+
+
+def _checked(check: Any, cls: type) -> None:
+    try:
+        check(cls)
+    except NotKeepable as refused:
+        raise StoreError(f"the value holds what is not kept: {refused}") from refused
+
+
+def _overridden(cls: type) -> list[str]:
+    """The hooks that a class has of its own, but for those that a maker of classes wrote."""
+    return [name for name in _HOOKS if _is_own(cls, name)]
+
+
+def _is_own(cls: type, name: str) -> bool:
+    for base in cls.__mro__:
+        if name in vars(base):
+            found = vars(base)[name]
+            if base in (object, tuple) or (name == "__dict__" and type(found) is types.GetSetDescriptorType):
+                return False
+            made = getattr(getattr(found, "__func__", found), "__globals__", {}).get("__name__", "")
+            return not _is_of_maker(made)
+    return False
+
+
+def _is_of_maker(module: str) -> bool:
+    return module in _MAKERS or module.partition(".")[0] == "pydantic"
+
+
+def fingerprint(cls: type) -> str:
+    """What tells that a class was edited: the code of its methods and those it inherits, and what its objects hold."""
+    words = [_words_of(base) for base in cls.__mro__ if not _is_foreign(base.__module__)]
+    return hashlib.sha256(repr(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _is_foreign(module: str) -> bool:
+    top = module.partition(".")[0]
+    return (top in sys.stdlib_module_names and top != "__main__") or top in ("pydantic", "attr", "attrs")
+
+
+def _words_of(cls: type) -> list[Any]:
+    said: list[Any] = [cls.__module__, cls.__qualname__, [slot.__name__ for slot in _slots(cls)]]
+    if issubclass(cls, enum.Enum):
+        said.append([[name, _constant(one._value_)] for name, one in cls.__members__.items()])
+    if dataclasses.is_dataclass(cls):
+        said.append([field.name for field in dataclasses.fields(cls)])
+    for name, value in sorted(vars(cls).items()):
+        code = [_code(function.__code__, function.__doc__) for function in _functions(value)]
+        if code:
+            said.append([name, code])
+    return said
+
+
+def _functions(value: Any) -> Iterator[types.FunctionType]:
+    for one in (value, *(getattr(value, name, None) for name in ("__func__", "fget", "fset", "fdel", "func"))):
+        if isinstance(one, types.FunctionType):
+            yield one
+
+
+def _code(code: types.CodeType, doc: str | None = None) -> list[Any]:
+    constants = code.co_consts[1:] if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts
+    return [code.co_code, code.co_names, code.co_varnames, [_constant(one) for one in constants]]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, types.CodeType):
+        return _code(value)
+    if isinstance(value, tuple):
+        return [_constant(one) for one in value]
+    if isinstance(value, frozenset):
+        return sorted(repr(_constant(one)) for one in value)
+    plain = isinstance(value, bool | int | float | complex | str | bytes) or value is None or value is ...
+    return repr(value) if plain else type(value).__qualname__
+
+
+def _load_namespace(plain: dict[Any, Any]) -> types.SimpleNamespace:
+    made = types.SimpleNamespace()
+    vars(made).update(plain)
+    return made
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("class", dump_class, load_class),
+        Kind("enum", dump_enum, load_enum),
+        Kind("namedtuple", dump_tuple, load_tuple),
+        Kind("namespace", lambda value: dict(vars(value)), _load_namespace),
+        Kind("object", dump_object, load_object),
+    )
+}
+"""How each kind is written and made again."""
