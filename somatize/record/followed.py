@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from somatize.errors import DamagedStore, NoStore, nearest
+from somatize.errors import NewerFormat, NoStore, StoreError, nearest
 from somatize.storage import place
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import RunLines
@@ -21,6 +21,8 @@ from .growth import Cursor, Grown, drawn_of, grown
 from .reader import run_row
 from .standing import Count, Standing
 
+_SETTLED = 1.0
+"""Seconds for which nothing changes in a directory of which something is missing, before that is damage."""
 RECORDED, DIED, ENDED = "recorded", "died", "ended"
 
 
@@ -80,6 +82,8 @@ class Followed:
         self._cursor = Cursor()
         self._seen: Any = None
         self._near = ""
+        self._changing: tuple[Any, float] | None = None
+        """What lay in the directory when something was wrong with it, and since when it is so."""
 
     # -- how things are
 
@@ -113,7 +117,8 @@ class Followed:
     def look(self) -> bool:
         """Read what is new; False if there was nothing.
 
-        Raises `NoStore` where something else lies at the path, `DamagedStore` and `NewerFormat`.
+        Raises `NoStore` where something else lies at the path, `NewerFormat`, and `DamagedStore` of files that have
+        not changed for a second: a store that is just being made, copied, removed or replaced is waited for.
         """
         opened = self._there()
         if opened is None:
@@ -123,8 +128,8 @@ class Followed:
             if seen == self._seen:
                 return False
             found = look(opened, self._find)
-        except (FileNotFoundError, DamagedStore):
-            if opened.is_there():
+        except (FileNotFoundError, StoreError):
+            if self._is_at_home(opened) and self._has_settled():
                 raise
             return self._lost()
         self._seen = seen
@@ -132,15 +137,35 @@ class Followed:
         return True
 
     def _there(self) -> Opened | None:
-        if self._opened is not None and self._opened.is_there():
+        if self._opened is not None and self._is_at_home(self._opened):
             return self._opened
         self._let_go()
         try:
             self._opened = acquire(self.path)
+            self._changing = None
+        except NewerFormat:
+            raise
         except NoStore:
-            if not place.is_vacant(self.path):
+            if not place.may_become(self.path):
+                raise
+        except StoreError:
+            if self._has_settled():
                 raise
         return self._opened
+
+    def _is_at_home(self, opened: Opened) -> bool:
+        """Whether the store that is open is the one at the path: a renamed one is not."""
+        return opened.is_there() and place.identity(self.path) == opened.identity
+
+    def _has_settled(self) -> bool:
+        """Whether what is wrong with the files is damage: they are not about to come, or to go."""
+        said = place.has_format(self.path)
+        if not said:
+            return said is False or not place.may_become(self.path)
+        seen, now = place.entries(self.path), time.monotonic()
+        if self._changing is None or self._changing[0] != seen:
+            self._changing = seen, now
+        return now - self._changing[1] >= _SETTLED
 
     def _lost(self) -> bool:
         """There is no store, or none any more."""

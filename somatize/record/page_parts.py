@@ -104,7 +104,7 @@ def nodes_table(spent: Sequence[Spent]) -> str:
             Cell(one.node, "wide"),
             number(took(one.us)),
             number(f"{one.us / whole:.1%}"),
-            number(took(one.us / one.count())),
+            number("" if one.mean_us is None else took(one.mean_us)),
             *(number(f"{one.count(ending):,}" if one.count(ending) else "") for ending in ENDINGS),
             ", ".join(dict.fromkeys(str(where) for where, _ in one.turns)),
         ]

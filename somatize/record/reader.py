@@ -149,8 +149,9 @@ def _facts_from(lines: RunLines, last: int | None, since: int | None) -> list[Fa
 def nodes(store: Place, run: str | None = None, last: int | None = None) -> list[dict[str, Any]]:
     """A row per node, the one that took longest first, over the whole run or its last N forwards.
 
-    `ran`, `recalled` and `failed` count how its turns ended, `took_us` sums all of them and `mean_us` is per turn;
-    `hosts` and `devices` list where it was. Reads every fact it covers.
+    `ran`, `recalled` and `failed` count how its turns ended, `took_us` sums all of them and `mean_us` is the mean
+    of those that ran, None where none did: what was recalled or failed does not count in it. `hosts` and `devices`
+    list where it was. Reads every fact it covers.
     """
     check_range(last, None)
     with opened_at(store) as opened:
@@ -171,7 +172,7 @@ def _node_row(spent: Spent) -> dict[str, Any]:
         "took_us": spent.us,
         "hosts": list(dict.fromkeys(where.host for where, _ in places if where.host)),
         "devices": list(dict.fromkeys(where.device for where, _ in places if where.device)),
-        "mean_us": spent.us / spent.count(),
+        "mean_us": spent.mean_us,
     }
 
 

@@ -23,6 +23,7 @@ from somatize.storage.values import check_name
 from somatize.storage.view import look
 from somatize.storage.writer import Writer
 from somatize.store import Store
+from somatize.watching import HERE, known_here, remember
 
 from .byhand import ByHand, duration, ending
 from .naming import unnamed
@@ -67,6 +68,8 @@ class ForwardSink(Pending):
                 f"a forward that began in process {writer.pid} ended in its forked child {getpid()}; "
                 "the child's end of it is not recorded"
             )
+        if self.place is None:
+            self._remembered()
         self.place = None
         if facts and writer.swift and writer.finishes(self):
             return
@@ -83,6 +86,13 @@ class ForwardSink(Pending):
                 took_us = max(1, round((monotonic() - self.since) * 1e6))
                 facts.append({"fact": "broke", "took_us": f"{took_us}", "why": why})
         writer.alone(partial(writer.ends, self, state, took_us))
+
+    def _remembered(self) -> None:
+        """Let this context know that it closed, where no engine did: it was opened by whoever tells it."""
+        recorder = self.writer.recorder()
+        known = known_here(recorder) if recorder is not None else None
+        if recorder is not None and (known is None or known.sink is not self):
+            remember(recorder, self, HERE.get(), closed=True)
 
 
 class Recorder:
@@ -143,6 +153,7 @@ class Recorder:
         self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
         self._graphs = Graphs(self._writer)
         self._teller = Teller(self._writer, self._about, diff=self._diff)
+        self._writer.recorder = weakref.ref(self)
         self._retire = weakref.finalize(self, self._writer.retire)
         self._retire.atexit = False
 

@@ -51,6 +51,13 @@ class Spent:
         """How long all turns took."""
         return sum(total for _, total in self.turns.values())
 
+    @property
+    def mean_us(self) -> float | None:
+        """How long it took to run, in the mean; what was recalled or failed is no run. None where it never ran."""
+        ran = [turns for (_, ending), turns in self.turns.items() if ending == "ran"]
+        count = sum(count for count, _ in ran)
+        return sum(total for _, total in ran) / count if count else None
+
 
 class Tally:
     """What each node did, by node, in the order in which they were told of first.

@@ -158,7 +158,9 @@ def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
 
 def _numbers(row: Spent, whole: int) -> list[str]:
     """What stands at the right of a node, in one line or, where that would not leave its name room, in two."""
-    words = [themes.took(row.us), _share(row.us, whole), f"{row.count():,} × {themes.took(row.us / row.count())}"]
+    words = [themes.took(row.us), _share(row.us, whole)]
+    if row.mean_us is not None:
+        words.append(f"{row.count('ran'):,} × {themes.took(row.mean_us)}")
     odd = [f"{row.count(ending):,} {ending}" for ending in ENDINGS[1:] if row.count(ending)]
     line = " · ".join([*words, *odd])
     return [line] if len(line) <= _LINE else [" · ".join(words), " · ".join(odd)]

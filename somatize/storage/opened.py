@@ -37,8 +37,8 @@ class Opened:
         self.identity = identity
         self.pid = os.getpid()
         self.references = 0
-        place.complete(path)
         self.writable = place.writable(path)
+        self._complete = False
         self.opening = threading.RLock()
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
@@ -142,7 +142,8 @@ class Opened:
     def must_be_writable(self) -> None:
         """Raise `StoreReadOnly` where this process may not write, `DamagedStore` where what it takes is not there."""
         if not self.writable:
-            missing = [str(self.path / name) for name, wrong in place.parts(self.path).items() if wrong]
+            wrong = place.parts(self.path)
+            missing = [str(self.path / name) for name in (place.LOCKS, place.NUMBERS) if wrong[name]]
             if missing:
                 raise DamagedStore(
                     f"{' and '.join(missing)} is missing, which those who write share; if no process has the store "
@@ -151,6 +152,9 @@ class Opened:
             raise StoreReadOnly(
                 f"{self.path} may only be read by this process: its files or directory are not writable"
             )
+        if not self._complete:
+            place.complete(self.path)
+            self._complete = True
 
     def flush(self) -> None:
         """Return when all that was said so far is committed."""
@@ -223,6 +227,8 @@ def _acquired(path: Path, *, make: bool) -> Opened:
         place.make(path, _fill)
     with _lock:
         place.check_format(path)
+        if make:
+            place.complete(path)
         found = path.stat()
         identity = (found.st_dev, found.st_ino)
         opened = _all.get(identity)

@@ -100,14 +100,41 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def is_vacant(path: Path) -> bool:
-    """Whether a store may yet come to be at `path`: there is nothing, or what one that is being made has."""
+def may_become(path: Path) -> bool:
+    """Whether a store may yet come to be at `path`: there is nothing, or what a whole or a half store has."""
     try:
-        return all(_ours(one.name) for one in path.iterdir()) and not (path / _FORMAT_NAME).exists()
+        names = [one.name for one in path.iterdir()]
     except FileNotFoundError:
         return True
     except OSError:
         return False
+    return all(name == _FORMAT_NAME or _ours(name) or _of_lmdb(name) for name in names)
+
+
+def has_format(path: Path) -> bool | None:
+    """Whether a directory says that it is a store of a format; None if it says nothing yet."""
+    try:
+        said = (path / _FORMAT_NAME).read_bytes()
+    except OSError:
+        return None
+    return said.startswith(_FORMAT_START.encode("ascii")) if said else None
+
+
+def entries(path: Path) -> list[tuple[str, int, int]]:
+    """Of each thing in a directory its name, its length and when it was changed, in nanoseconds."""
+    found = []
+    try:
+        for one in path.iterdir():
+            stat = one.lstat()
+            found.append((one.name, stat.st_size, stat.st_mtime_ns))
+    except OSError:
+        pass  # it goes just now: another list than the next
+    return sorted(found)
+
+
+def _of_lmdb(name: str) -> bool:
+    file = name.removesuffix("-lock")
+    return any(_generation(file, one) is not None for one in (RECORDS, VALUES))
 
 
 def _ours(name: str) -> bool:
@@ -204,8 +231,9 @@ def _generation(file: str, name: str) -> int | None:
 
 def writable(path: Path) -> bool:
     """Whether this process may write everywhere in the store."""
-    files = [path, newest(path, RECORDS), newest(path, VALUES), *(path / name for name in (LOCKS, NUMBERS, JOURNALS))]
-    return all(os.access(file, os.W_OK) for file in files)
+    files = [path, newest(path, RECORDS), newest(path, VALUES), path / LOCKS, path / NUMBERS]
+    journals = path / JOURNALS  # which `complete` makes
+    return all(os.access(file, os.W_OK) for file in [*files, *[journals] * journals.exists()])
 
 
 def identity(path: Path) -> tuple[int, int] | None:

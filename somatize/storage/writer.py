@@ -43,6 +43,8 @@ class Writer(Appender):
         self.shut = False
         """Whether it is closed, or belongs to the process that this one was forked from."""
         self.committer = opened.committer
+        self.recorder: Callable[[], Any] = _nobody
+        """Gives what records by it, or None where that is gone."""
         self.retired = False
         self.closing = False
         """Whether nothing more can be said, so that the next commit is its last."""
@@ -376,3 +378,7 @@ class Writer(Appender):
             file.close()
         self._files.clear()
         self.pen.fd = -1
+
+
+def _nobody() -> None:
+    """Give no recorder."""

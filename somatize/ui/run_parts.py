@@ -109,7 +109,7 @@ class Parts:
         said = Text(self._shown(", ".join(words)), style="cyan")
         if failed:
             said.append(f"{', ' * bool(words)}{failed:,} failed", style="red")
-        mean = duration(spent.us / spent.count() / 1e6)
+        mean = "" if spent.mean_us is None else duration(spent.mean_us / 1e6)
         return [self._bar(share), Text(f"{share:.0%}"), Text(self._shown(mean), style="dim"), said]
 
     def hosts(self) -> list[Text]:

@@ -15,6 +15,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, NoStore
 from somatize.record import Followed, curve, nodes, runs
+from somatize.record import followed as followed_module
 from somatize.record import growth as growing
 from somatize.record.buckets import CAPACITY, Buckets
 from somatize.record.standing import Standing
@@ -282,3 +283,78 @@ def test_buckets_keep_extremes_however_they_are_filled() -> None:
     at_once.extend([7, 9], [float("inf"), 100.0])
     assert at_once.extents()[1][2] == 100.0
     assert at_once.extents()[0][2] == max(values[:8])
+
+
+def test_each_state_of_a_store_that_comes_to_be_or_goes_is_waited_for(
+    tmp_path: Path, store: Store, place: Path
+) -> None:
+    """Whatever is there yet, or still: a watch that begins at that moment, and one that goes on, wait for the rest."""
+    with Recorder(store, "tuesday") as recorder:
+        forward(recorder, 1)
+    store.compact()
+    store.close()
+    coming = tmp_path / "coming"
+    names = sorted(one.name for one in place.iterdir())
+    rng = random.Random(7)
+    for order in ([*names], [*reversed(names)], *(rng.sample(names, len(names)) for _ in range(6))):
+        with Followed(coming) as before:
+            coming.mkdir()
+            for name in order:
+                if (place / name).is_dir():
+                    shutil.copytree(place / name, coming / name)
+                else:
+                    shutil.copyfile(place / name, coming / name)
+                before.look()
+                with Followed(coming) as beside:
+                    beside.look()
+            assert standing(before).run == "tuesday"
+            for name in rng.sample(names, len(names)):
+                shutil.rmtree(coming / name) if (place / name).is_dir() else (coming / name).unlink()
+                before.look()
+                with Followed(coming) as beside:
+                    beside.look()
+            coming.rmdir()
+            before.look()
+            assert before.waits_for == f"no store at {coming} yet"
+
+
+def test_one_whose_format_appears_between_two_glances_is_waited_for(
+    place: Path, followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glance = followed_module.place.may_become
+
+    def made_meanwhile(path: Path) -> bool:
+        Store(place).close()
+        return glance(path)
+
+    monkeypatch.setattr(followed_module.place, "may_become", made_meanwhile)
+    assert not followed.look()
+    monkeypatch.undo()
+    followed.look()
+    assert followed.waits_for == f"{place} holds no run yet"
+
+
+def test_what_takes_the_place_of_a_store_that_was_moved_is_followed(place: Path, followed: Followed) -> None:
+    with Store(place) as store, Recorder(store, "before") as recorder:
+        forward(recorder, 1)
+        assert standing(followed).run == "before"
+        place.rename(place.with_name("moved"))
+        followed.look()
+        assert followed.waits_for == f"no store at {place} yet"
+        with Store(place) as other, Recorder(other, "after") as later:
+            forward(later, 1)
+            assert standing(followed).run == "after"
+
+
+def test_a_part_that_stays_away_is_damage(store: Store, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.close()
+    (place / "records.lmdb").unlink()
+    now = [0.0]
+    monkeypatch.setattr(followed_module.time, "monotonic", lambda: now[0])
+    with Followed(place) as broken:
+        assert not broken.look()
+        now[0] = 0.5
+        assert not broken.look()
+        now[0] = 1.5
+        with pytest.raises(DamagedStore, match=r"records\.lmdb is missing"):
+            broken.look()

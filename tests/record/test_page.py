@@ -47,7 +47,7 @@ def record(store: Store, run: str, count: int = 30) -> None:
                 else:
                     recorder({"fact": "loss", "value": float("nan") if step == 2 else 1 / (1 + step)})
                 task.advance()
-        recorder({"fact": "ran", "node": "far", "took_us": "700", "host": "w<1>", "device": "cuda:0"})
+        recorder({"fact": "ran", "node": "far", "began_us": "0", "took_us": "700", "host": "w<1>", "device": "cuda:0"})
         recorder({"fact": "left", "host": "w<1>", "began_us": "0", "took_us": "1000"})
         recorder({"fact": "finished", "took_us": "1500"})
 

@@ -479,7 +479,7 @@ def test_of_numbers_without_end_a_hundred_are_drawn(store):
 def test_what_is_named_in_microseconds_has_the_unit_that_fits(store):
     with Recorder(store, run="r") as recorder:
         for took in (1_500_000, 2_500_000, 3_000_000):
-            recorder({"fact": "ran", "node": "a", "took_us": took})
+            recorder({"fact": "ran", "node": "a", "began_us": 0, "took_us": took})
             recorder({"fact": "finished", "took_us": took})
     figure = progress(store, of=["took_us", "ran.took_us"], smooth=0)
     for name in ("took_us", "ran.took_us"):

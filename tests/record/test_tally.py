@@ -1,6 +1,7 @@
 """Turns that are counted as they lie, packed, are those that unpacking gives."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
-from somatize.record import nodes
+from somatize.record import nodes, spent
+from somatize.record.export import to_csv
 from somatize.record.tally import Spent, Tally, Where
 
 _MICRO = st.integers(0, 10**7).map(str)
@@ -118,3 +120,29 @@ def test_forwards_in_which_something_rare_was_told_are_given_back_uncounted():
     plain = Tally()
     assert plain.not_counted(stretch) == []
     assert plain.spent() == [Spent("a", {(Where(), "ran"): (3, 6)})]
+
+
+def test_the_mean_is_of_what_ran_and_what_was_recalled_or_failed_is_apart(store: Store, tmp_path: Path) -> None:
+    def turn(kind: str, node: str, us: int, **more: object) -> dict[str, object]:
+        began = {} if kind == "recalled" else {"began_us": 0}
+        return {"fact": kind, "node": node, "took_us": us, **began, **more}
+
+    with Recorder(store, run="r") as recorder:
+        for us in (100, 300):
+            recorder(turn("ran", "a", us))
+        for us in range(1, 10):
+            recorder(turn("recalled", "a", us, bytes=5))
+            recorder(turn("recalled", "never", us, bytes=5))
+        recorder(turn("failed", "a", 5000, why="ValueError: x"))
+        recorder({"fact": "finished", "took_us": 6000})
+    rows = {row["node"]: row for row in nodes(store)}
+    counts = ("ran", "recalled", "failed", "took_us", "mean_us")
+    assert [rows["a"][name] for name in counts] == [2, 9, 1, 5445, 200.0]
+    assert [rows["never"][name] for name in counts] == [0, 9, 0, 45, None]
+    bars = spent(store).data
+    assert sum(us for bar in bars for us in bar.x) * 1000 == pytest.approx(5445 + 45)
+    said = [note.text.replace("<br>", " · ") for note in spent(store).layout.annotations]
+    assert said[1] == "5.45 ms · 99.2% · 2 × 200 µs · 9 recalled · 1 failed"
+    assert said[3] == "45 µs · 0.8% · 9 recalled"
+    table = to_csv(store, "r", tmp_path / "nodes.csv", "nodes").path.read_text().splitlines()
+    assert [line.rpartition(",")[2] for line in table] == ["mean_us", "200.0", ""]

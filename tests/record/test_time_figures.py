@@ -61,9 +61,9 @@ def test_spent_has_a_bar_per_node_place_and_ending_slowest_first(recorded):
     assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1], "the first is on top"
     assert [note.text for note in figure.layout.annotations] == [
         "fit",
-        "4 ms · 97.1% · 2 × 2 ms · 1 failed",
+        "4 ms · 97.1% · 1 × 3 ms · 1 failed",
         "load",
-        "120 µs · 2.9% · 2 × 60 µs · 1 recalled",
+        "120 µs · 2.9% · 1 × 100 µs · 1 recalled",
     ]
     assert figure.layout.title.subtitle.text.replace("<br>", " ") == (
         "2 forwards, 4.3 ms in all; 2 nodes, 4.12 ms in them; 1 recalled; 1 failed"
@@ -119,9 +119,9 @@ def test_many_numbers_take_a_line_more_and_leave_the_name_its_room():
     fates = {(Where(), "ran"): (1200, 900_000), (Where(), "recalled"): (300, 40_000), (Where(), "failed"): (17, 90_000)}
     layout = spent_picture(Total("r", 1517, 2_000_000, [Spent("a_node_of_mixed_fate", fates)])).layout
     name, numbers = (note["text"] for note in layout["annotations"])
-    assert numbers == "1.03 s · 100.0% · 1,517 × 679 µs<br>300 recalled · 17 failed"
+    assert numbers == "1.03 s · 100.0% · 1,200 × 750 µs<br>300 recalled · 17 failed"
     assert name == "a_node_of_mixed_fate"
-    assert 7 * len(name) + 6 * len("1.03 s · 100.0% · 1,517 × 679 µs") < 365
+    assert 7 * len(name) + 6 * len("1.03 s · 100.0% · 1,200 × 750 µs") < 365
 
 
 def test_beyond_the_sixth_place_hues_come_again_paler():

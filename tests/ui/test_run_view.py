@@ -40,7 +40,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
                 else:
                     recorder({"fact": "loss", "value": 0.9**step})
                 task.advance()
-        recorder({"fact": "ran", "node": "far", "took_us": "700", "host": "w1"})
+        recorder({"fact": "ran", "node": "far", "began_us": "0", "took_us": "700", "host": "w1"})
         recorder({"fact": "left", "host": "w1", "began_us": "0", "took_us": "1000"})
         recorder({"fact": "finished", "took_us": "1500"})
         with Followed(place) as made:
