@@ -23,6 +23,7 @@ from .program import Bound, Program, answered, fetch, is_one_shot, read_twice
 from .watching import HERE, Branch, Forward
 
 if TYPE_CHECKING:
+    from .elsewhere import Trip
     from .slices import Slice
     from .trips import Back, Trips
 
@@ -114,7 +115,7 @@ class Walk:
 
     def _one_trip(self, trips: Trips, one: Slice) -> Any:
         """All there is goes to one host: nothing has to be dealt out."""
-        back = trips.go(trips.packed(one, self.slots))
+        back = trips.go(trips.packed(one, self.slots, None))
         if back.landed.error is not None:
             self._failed_far(back, back.landed.error)
             raise back.landed.error
@@ -168,11 +169,14 @@ class Walk:
             if one.alone:
                 self._send_items(one.host, number, lone=lone)
             elif lone:
-                self._took_trip(trips.go(trips.packed(one, self.slots)))
+                self._took_trip(trips.go(self._packed(trips, one)))
             else:
-                go = functools.partial(trips.go, trips.packed(one, self.slots))
+                go = functools.partial(trips.go, self._packed(trips, one))
                 self.crew.send(functools.partial(contextvars.copy_context().run, go))
                 del go
+
+    def _packed(self, trips: Trips, one: Slice) -> Trip:
+        return trips.packed(one, self.slots, self.calls.sends(one, self.slots))
 
     def _send_items(self, host: str, number: int, *, lone: bool) -> None:
         step = self.program.steps[number]
@@ -225,6 +229,7 @@ class Walk:
         """A slice came back: its values are there, or one of its nodes failed, or its host did."""
         host, landed = back.slice.host, back.landed
         told = [left(host, back.began - self.start, back.took)] if landed.error is None else []
+        self.calls.landed(back.slice, landed.values, self.slots)
         for number in back.slice.steps:
             value = landed.values.get(number, HELD)
             kept = self.calls.kept_far(number, value) if number in landed.values else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
 from .agenda import Role
 from .facts import Fact
 from .program import Bound, held_to
+from .slices import Compared, Slice
 from .watching import Forward
 
 
@@ -64,6 +65,13 @@ class Calls:
     def do(self, step: Bound, role: Role, value: Any) -> Outcome:  # noqa: ARG002  the others' is one of two
         """Carry out a step; never raises what the node does, but says it."""
         return call(step, value, self.clock)
+
+    def sends(self, one: Slice, slots: list[Any]) -> Compared | None:  # noqa: ARG002
+        """Steps are about to go to a host: what is to be compared there."""
+        return None
+
+    def landed(self, one: Slice, values: Mapping[int, Any], slots: list[Any]) -> None:
+        """Steps came back from a host with the values of some of them."""
 
     def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:  # noqa: ARG002
         """Write down what a host gave for a step that is to be kept: what is handed on then, and the fact of it."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .errors import NoHost
 from .program import Program
-from .slices import Slice
+from .slices import Compared, Slice
 
 NOBODY, FACTS, SHOWN = 0, 1, 2
 """Who watches a forward: nobody, somebody who is told facts, or also a status that shows the tasks of node code."""
@@ -22,8 +22,8 @@ Said = list[Any]
 """One thing a host said on the way: its kind, and what belongs to it.
 
 ``["fact", fact]``, ``["enter", node]``, ``["progress", node, done, total]``, ``["log", node, attributes]``,
-``["task", node, what became of it]`` of a task that node code opened or a stream it measures, and
-``["warning", node, category, text, file, line]``.
+``["task", node, what became of it]`` of a task that node code opened or a stream it measures,
+``["warning", node, category, text, file, line]``, and ``["changed", steps, values]`` of what is not to be kept.
 """
 
 
@@ -42,6 +42,8 @@ class Trip(NamedTuple):
     """Whether `given` is a list of items for the one mapped node of the slice."""
     modes: list[Any] | None = None
     """The modes of torch it runs in, as `tensors.modes` gives them; None for those nobody changed."""
+    compares: Compared | None = None
+    """Where results are kept, what is compared there."""
 
     @property
     def grad(self) -> bool:

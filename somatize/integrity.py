@@ -14,7 +14,10 @@ from typing import Any
 
 from .agenda import Role, roles
 from .cache import Cache
+from .elsewhere import HELD
 from .keys import difference
+from .program import INPUT
+from .slices import Compared, Slice
 
 _NOTHING = object()
 _FIXED = frozenset((type(None), bool, int, float, str, bytes))
@@ -33,6 +36,8 @@ class Integrity:
         self._steps = cache.plan.steps
         self._broken: dict[int, str] = {}
         """Of each step whose value is another than its name says, why."""
+        self._spoiled: dict[int, str] = {}
+        """Of each step whose value changed at its host after those that read it there, why."""
         self._digests: dict[int, bytes | None] = {}
         """Of values that others could change before they are read; None for what cannot be compared."""
         self._objects: dict[int, int] = {}
@@ -41,6 +46,8 @@ class Integrity:
         self._lock = threading.Lock()
         self._started = self._running = 0
         self._order: list[int] = []
+        self._went: dict[int, int] = {}
+        """Of each slice that goes to a host, by its first step, how many steps had begun here."""
         self._readers: dict[int, list[int]] = {}
         for step in self._steps:
             for source in step.inputs:
@@ -107,6 +114,10 @@ class Integrity:
         """Why the value of what feeds a step is another than its name says, if it is."""
         return next((self._broken[one] for one in self._steps[number].inputs if one in self._broken), None)
 
+    def why(self, number: int) -> str | None:
+        """Why the value of a step, or of what feeds it, is another than its name says, if it is."""
+        return self._spoiled.get(number) or self._broken.get(number) or self.broken(number)
+
     def breaks(self, number: int, why: str) -> None:
         """The value of a step is another than its name says, and so are those made of it."""
         self._broken[number] = why
@@ -124,13 +135,73 @@ class Integrity:
                 return wrong
         return self._own_changed(number) if own else None
 
+    # At a host: what comes there is compared here, and there what is made of it
+
+    def goes(self, one: Slice) -> None:
+        """A slice is about to go to its host."""
+        self._went[one.steps[0]] = self._started
+
+    def changed_before_it_went(self, number: int, one: Slice, slots: list[Any]) -> str | None:
+        """What is another now than when a step was named, for one that goes to a host."""
+        return self._given_changed(number, one, slots) or self._own_changed(number)
+
+    def changed_on_the_way(self, one: Slice, slots: list[Any]) -> None:
+        """A slice came back: what it took may have been changed here before it was packed, by what ran meanwhile."""
+        if not self._running and self._started == self._went.get(one.steps[0]):
+            return
+        for number in one.steps:
+            if number in self.checked and self.why(number) is None:
+                why = self._given_changed(number, one, slots)
+                if why is not None:
+                    self.breaks(number, why)
+
+    def _given_changed(self, number: int, one: Slice, slots: list[Any]) -> str | None:
+        inputs = self._steps[number].inputs
+        if not inputs:
+            return self._input_changed(number, None)
+        for source in inputs:
+            if source in one.steps or slots[source] is HELD or source not in self._digests:
+                continue
+            if self._value_changed(source, number, slots[source]):
+                others = self._others(source, number)
+                return f"what {self._steps[source].node!r} gave it changed before it was run{self._sharing(others)}"
+        return None
+
+    def compared_at_host(self, one: Slice, held: list[int]) -> Compared:
+        """What the host of a slice compares: before which steps, which values, and what of them is shared and held."""
+        readers = [number for number in one.steps if number in self.checked]
+        kept = [number for number in readers if self._steps[number].marks.cached is not None]
+        values = {source for number in self.checked for source in self._steps[number].inputs or (INPUT,)}
+        shared = [source for source in values if len(self._readers_of(source)) > 1]
+        return readers, sorted({*values, *kept}), shared, held
+
+    def changed_at_host(self, one: Slice, steps: Collection[int], values: Collection[int]) -> None:
+        """What a slice that came back says of its steps: they were given what had changed, or values changed later."""
+        for number in one.steps:
+            if number in steps:
+                sources = self._steps[number].inputs or (INPUT,)
+                others = [other for source in sources for other in self._others(source, number)]
+                self.breaks(number, f"what it was given changed at host {one.host!r}{self._sharing(others)}")
+        for number in values:
+            others = [self._steps[reader].node for reader in self._readers_of(number)]
+            why = f"what {self._steps[number].node!r} gave changed at host {one.host!r}{self._sharing(others)}"
+            if number in one.steps:
+                self._spoiled[number] = why
+            for reader in self._readers_of(number):
+                if reader not in one.steps and reader not in self._when:
+                    self.breaks(reader, why)
+
+    def _readers_of(self, source: int) -> list[int]:
+        if source == INPUT:
+            return [step.number for step in self._steps if not step.inputs]
+        return self._readers.get(source, [])
+
     def _input_changed(self, number: int, value: Any) -> str | None:
         step = self._steps[number]
         if not step.inputs:
             if type(self._input) in _FIXED or self._cache.input_is_as_named(self._input):
                 return None
-            others = [one.node for one in self._steps if not one.inputs and one.number != number]
-            return f"the input changed before it was run{self._sharing(others)}"
+            return f"the input changed before it was run{self._sharing(self._others(INPUT, number))}"
         for source in step.inputs:
             handed = value[self._steps[source].node] if len(step.inputs) > 1 else value
             if self._value_changed(source, number, handed):
@@ -167,12 +238,11 @@ class Integrity:
 
     def _others(self, source: int, reader: int) -> list[str]:
         """The nodes beside `reader` that are given the value of a step, or have the same object as another's value."""
-        same = {one for one, object_ in self._objects.items() if object_ == self._objects.get(source)} | {source}
-        numbers = {one for step in same for one in (*self._readers.get(step, ()), step)} - {reader, source}
-        shared = [self._steps[one].node for one in sorted(numbers)]
+        same = {one for one, object_ in self._objects.items() if object_ == self._objects.get(source, -1)} | {source}
+        numbers = {one for step in same for one in (*self._readers_of(step), step)} - {reader, source}
         if self._objects.get(source) == id(self._input):
-            shared += [one.node for one in self._steps if not one.inputs and one.number not in {reader, source}]
-        return shared
+            numbers |= set(self._readers_of(INPUT)) - {reader, source}
+        return [self._steps[one].node for one in sorted(numbers) if one != INPUT]
 
     def _sharing(self, others: list[str]) -> str:
         if not others:

@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from .plan import Plan
 
+Compared = tuple[list[int], list[int], list[int], list[int]]
+"""What `somatize.worker.comparison` is told: readers, values, and which of these are shared, and held there."""
+
 
 class Slice(NamedTuple):
     """The steps that go to one host in one message; steps are named by their number in the plan."""

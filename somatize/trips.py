@@ -15,7 +15,7 @@ from . import tensors
 from .agenda import Agenda, Role
 from .elsewhere import FACTS, HELD, NOBODY, SHOWN, Broker, Landed, Said, Trip
 from .program import INPUT, Program
-from .slices import Slice, slices
+from .slices import Compared, Slice, slices
 from .watching import HERE, Branch, Forward
 
 _NUMBERS = itertools.count(1)
@@ -42,6 +42,10 @@ class Trips:
         self._keeps = keeps
         self._by_head: dict[int, Slice] = {}
         self._held: set[tuple[str, int]] = set()
+        self.changed_steps: set[int] = set()
+        """The steps that were given at their host what had changed there."""
+        self.changed_values: set[int] = set()
+        """The steps whose values changed at a host after they were made or came."""
         self._watched = NOBODY if forward.tell is None else FACTS if forward.status() is None else SHOWN
         self._modes = _modes()
         self._pools = _pools(program.hosts, broker.hosts())
@@ -91,12 +95,22 @@ class Trips:
         """The slice that is taken as this step."""
         return self._by_head[number]
 
-    def packed(self, one: Slice, slots: list[Any]) -> Trip:
-        """A slice with the values it takes."""
+    def packed(self, one: Slice, slots: list[Any], compares: Compared | None) -> Trip:
+        """A slice with the values it takes, and what is to be compared there."""
         values = [HELD if (one.host, number) in self._held else slots[number] for number in one.takes]
         given = slots[INPUT] if one.roots else None
         enters = self._forward.entering is not None
-        return Trip(one, self._program, self.number, given, values, self._watched, enters, modes=self._modes)
+        return Trip(
+            one,
+            self._program,
+            self.number,
+            given,
+            values,
+            self._watched,
+            enters,
+            modes=self._modes,
+            compares=compares,
+        )
 
     def go(self, trip: Trip) -> Back:
         """Take one trip, in whichever thread."""
@@ -110,6 +124,10 @@ class Trips:
     def landed(self, one: Slice) -> None:
         """Remember what stayed at the host of a slice that came back."""
         self._held.update((one.host, number) for number in one.holds)
+
+    def held(self, one: Slice) -> list[int]:
+        """The values a slice takes that stayed at its host."""
+        return [number for number in one.takes if (one.host, number) in self._held]
 
     def sends(self, number: int) -> str | None:
         """The host to which the items of a mapped node are sent from here, or None."""
@@ -142,6 +160,9 @@ class Trips:
                     self._forward.say(fact)
             elif said[0] == "enter":
                 self._forward.enter(said[1], host)
+            elif said[0] == "changed":
+                self.changed_steps.update(said[1])
+                self.changed_values.update(said[2])
             elif said[0] == "progress" and items is None:
                 with self._forward.gate:  # type: ignore[union-attr]
                     self._forward.progress(*said[1:])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .agenda import Role
 from .cache import CLAIMS, Cache, Found
 from .calling import Calls, Outcome, call
 from .dealing import Dealing
+from .elsewhere import HELD
 from .errors import GraphError, UnknownNode, nearest
 from .facts import Fact
 from .integrity import Integrity
@@ -18,6 +19,7 @@ from .keys import Name
 from .mapped import Through
 from .plan import Plan
 from .program import Bound, Keeping, Program, held_to
+from .slices import Compared, Slice
 from .watching import Forward
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ class Works(Calls):
         assert self._integrity is not None
         assert self.cache is not None
         number, integrity = step.number, self._integrity
-        why = integrity.broken(number) or self.cache.training(number) or integrity.changed(number, value)
+        why = integrity.why(number) or self.cache.training(number) or integrity.changed(number, value)
         outcome = self._unchecked(step, value)
         if outcome.error is None:
             integrity.produced(number, outcome.value)
@@ -181,7 +183,7 @@ class Works(Calls):
         assert self._integrity is not None
         assert self.cache is not None
         number, integrity = step.number, self._integrity
-        why = integrity.broken(number) or self.cache.training(number)
+        why = integrity.why(number) or self.cache.training(number)
         if why is not None:
             return self._not_kept(step, value, why)
         gradient = self.cache.gradient_of(value)
@@ -224,6 +226,27 @@ class Works(Calls):
             self._integrity.breaks(number, why)
         return why
 
+    def sends(self, one: Slice, slots: list[Any]) -> Compared | None:
+        integrity, cache = self._integrity, self.cache
+        if integrity is None or cache is None or not cache.keeping:
+            return None
+        integrity.goes(one)
+        for number in one.steps:
+            if number in integrity.checked and integrity.why(number) is None:
+                why = cache.training(number) or integrity.changed_before_it_went(number, one, slots)
+                if why is not None:
+                    integrity.breaks(number, why)
+        return integrity.compared_at_host(one, self._trips.held(one) if self._trips is not None else [])
+
+    def landed(self, one: Slice, values: Mapping[int, Any], slots: list[Any]) -> None:
+        if self._integrity is None:
+            return
+        self._integrity.changed_on_the_way(one, slots)
+        if self._trips is not None:
+            self._integrity.changed_at_host(one, self._trips.changed_steps, self._trips.changed_values)
+        for number in one.steps:
+            self._integrity.produced(number, values.get(number, HELD))
+
     def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:
         if self.cache is None or self._marks[number].cached is None:
             return None
@@ -231,6 +254,11 @@ class Works(Calls):
         if name is None:
             self.cache.say_unnamed(number)
             return None
+        if self._integrity is not None:
+            why = self._integrity.why(number)
+            if why is not None:
+                self.cache.say_not_kept(number, why)
+                return None
         kept = self.cache.keep(step, name, value)
         return None if kept is None else (kept.value, _kept_fact(step.node, kept.bytes, kept.took))
 
@@ -244,7 +272,7 @@ class Works(Calls):
             integrity.breaks(number, why)
             self.cache.say_not_kept(number, why)
             return self._items(step, value)
-        why = integrity.broken(number) or integrity.changed(number, value)
+        why = integrity.why(number) or integrity.changed(number, value)
         memory = ItemMemory(self.cache, number, functools.partial(integrity.alone, run))
         outcome = self._items(step, value, memory)
         if outcome.error is not None:

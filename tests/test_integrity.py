@@ -424,7 +424,7 @@ def line(nodes, number):
 
 
 @given(programs(), st.sampled_from([1, 1, 3]), st.lists(st.integers(0, 3), max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_each_kept_result_is_what_its_own_line_of_nodes_gives_alone(tmp_path_factory, nodes, threads, value):
     """However siblings change what they share, and whichever runs first."""
     with Store(tmp_path_factory.mktemp("store")) as store, warnings.catch_warnings():

@@ -20,6 +20,7 @@ from somatize.program import INPUT, Bound, Program, Source, fetch, read_once
 from somatize.watching import HERE, Forward
 
 from . import payload
+from .comparison import Comparison
 from .relay import Relay
 from .wire import Pieces
 
@@ -67,6 +68,11 @@ class FarProgram:
         self.program = Program(plan, implementations)
         self.lines = self._lines()
         self.shared = {here[number]: readers for number, readers in spec["shared"] if number in here}
+
+    def read_by(self, number: int, slots: list[Any]) -> list[tuple[int, Any]]:
+        """The values that a step reads, by their numbers at home."""
+        inputs = self.program.plan.steps[number].inputs or (INPUT,)
+        return [(INPUT if one == INPUT else self.homes[one], slots[one]) for one in inputs]
 
     def _lines(self) -> list[Line]:
         last: dict[int, int] = {}
@@ -156,6 +162,7 @@ def run(
     *,
     watched: int,
     enters: bool,
+    compares: Any = None,
 ) -> Ended:
     """Run a slice; whatever its nodes raise is in the answer.
 
@@ -172,7 +179,10 @@ def run(
         program.running.append(forward)
     through: list[int] = []
     try:
-        fault = _go_through(far, slots, through, forward, relay, at, enters=enters)
+        comparison = _comparison(far, slots, compares)
+        fault = _go_through(far, slots, through, forward, relay, at, enters=enters, comparison=comparison)
+        if comparison is not None:
+            _end_comparison(comparison, far, slots, relay)
     except BaseException as error:  # an interrupt between two nodes
         fault = Ended({}, error)
     finally:
@@ -194,6 +204,7 @@ def _go_through(
     at: Callable[[int, str], None],
     *,
     enters: bool,
+    comparison: Comparison | None,
 ) -> Ended | None:
     """Call each node, noting in `through` which of them returned; gives what the first that failed raised."""
     calls, start = _calls(far.program, forward), clock()
@@ -203,6 +214,8 @@ def _go_through(
         if enters:
             relay.add(["enter", step.node])
         forward.step = step.number
+        if comparison is not None:
+            comparison.begins(home, far.read_by(step.number, slots))
         outcome = calls.do(step, Role.RUN, fetch(slots, source))
         forward.step = -1
         if outcome.error is None and step.number in far.shared:
@@ -216,11 +229,30 @@ def _go_through(
             return Ended({}, outcome.error, home, told=told, place=outcome.place)
         slots[step.number] = outcome.value
         through.append(step.number)
+        if comparison is not None:
+            comparison.there(home, outcome.value)
+        if comparison is not None:
+            comparison.ends([(far.homes[slot], slots[slot]) for slot in frees if far.homes[slot] in comparison.held])
         for slot in frees:
             slots[slot] = None
         if forward.tell is not None:
             _tell(forward, outcome, done(step, outcome, start))
     return None
+
+
+def _comparison(far: FarProgram, slots: list[Any], compares: Any) -> Comparison | None:
+    if compares is None:
+        return None
+    comparison = Comparison(*compares)
+    for number in (*range(far.takes), INPUT):
+        comparison.there(INPUT if number == INPUT else far.homes[number], slots[number])
+    return comparison
+
+
+def _end_comparison(comparison: Comparison, far: FarProgram, slots: list[Any], relay: Relay) -> None:
+    comparison.ends([(far.homes[number], slots[number]) for number in far.program.plan.leaves])
+    if comparison.steps or comparison.values:
+        relay.add(["changed", comparison.steps, comparison.values])
 
 
 def _tell(forward: Forward, outcome: Outcome, fact: Fact) -> None:

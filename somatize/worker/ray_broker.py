@@ -221,7 +221,15 @@ class Actor:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its actor was started anew meanwhile")
             taken[number] = held[number] if is_held else rest.pop()
-        ended = run(far, taken, self._relay, _nowhere, watched=asked["watched"], enters=asked["enters"])
+        ended = run(
+            far,
+            taken,
+            self._relay,
+            _nowhere,
+            watched=asked["watched"],
+            enters=asked["enters"],
+            compares=asked.get("compares"),
+        )
         for number in asked["holds"]:
             if number in ended.values:
                 self._held.setdefault(asked["forward"], {})[number] = ended.values[number]

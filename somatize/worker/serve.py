@@ -162,7 +162,15 @@ class Server:
             if is_held and number not in held:
                 raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
             values[number] = held[number] if is_held else rest.pop()
-        ended = run(one.far, values, self._relay, self._at, watched=asked["watched"], enters=asked["enters"])
+        ended = run(
+            one.far,
+            values,
+            self._relay,
+            self._at,
+            watched=asked["watched"],
+            enters=asked["enters"],
+            compares=asked.get("compares"),
+        )
         for number in one.holds:
             if number in ended.values:
                 self._held.setdefault(asked["forward"], {})[number] = ended.values[number]

@@ -72,6 +72,8 @@ class Shipping:
         """
         shape = trip.program.key, trip.slice
         fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
+        if trip.compares is not None:
+            fields["compares"] = trip.compares
         keys, fresh = self._keys(trip)
         if self._drops or self._forgets:
             self._let_go(fields)
