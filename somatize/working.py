@@ -245,6 +245,9 @@ class Works(Calls):
         if self._trips is not None:
             self._integrity.changed_at_host(one, self._trips.changed_steps, self._trips.changed_values)
         for number in one.steps:
+            why = self._integrity.broken(number)
+            if why is not None:
+                self._integrity.breaks(number, why)
             self._integrity.produced(number, values.get(number, HELD))
 
     def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:
