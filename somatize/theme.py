@@ -297,6 +297,17 @@ def each_took(several: Sequence[float | None]) -> list[str | None]:
     ]
 
 
+def share(part: float, digits: int = 0) -> str:
+    """A part of a whole in percent; 0% and 100% only for none and all of it: ``<1%``, ``99.5%``, ``>99.9%``."""
+    least = 10.0**-digits
+    percent = 100 * part
+    if percent > 0 and round(percent, digits) == 0:
+        return f"<{least:.{digits}f}%"
+    if percent < 100 and round(percent, digits) >= 100:
+        return f">{100 - least:.{digits}f}%"
+    return f"{percent:.{digits}f}%"
+
+
 def counted(count: int, one: str, several: str | None = None) -> str:
     """A count with its noun: ``1 forward``, ``12,000 forwards``."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"

@@ -128,7 +128,7 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
     columns = [
         Column("node", lambda row: row["node"], 0, right=False, least=12),
         Column("took", lambda row: words.took(row["took_us"]), 1),
-        Column("share", lambda row: f"{row['took_us'] / total:.0%}" if total else "", 2),
+        Column("share", lambda row: words.share(row["took_us"] / total) if total else "", 2),
         Column("mean", lambda row: words.took(row["mean_us"]), 3),
         Column("ran", lambda row: words.count(row["ran"]), 5),
         Column("recalled", lambda row: words.count(row["recalled"]), 6),
@@ -164,7 +164,7 @@ def fleet(path: Path, run: str | None, answer: Answer) -> None:
         Column("failed", lambda row: words.count(row["failures"]), 5, style="red"),
         Column("workers", lambda row: words.count(row["workers"]), 7),
         Column("busy", _busy, 6),
-        Column("memory", lambda row: "" if row["memory"] is None else f"{row['memory']:.0%}", 8),
+        Column("memory", lambda row: "" if row["memory"] is None else words.share(row["memory"]), 8),
     ]
     answer.rows(rows, columns, _HOST_FIELDS)
 

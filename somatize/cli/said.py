@@ -143,7 +143,7 @@ def throughput(path: Path, run: str | None, stream: str | None, last: int | None
             lambda row: ("" if row["flops_exact"] else "~ ") * bool(row["flops_per_s"]) + _scaled(row["flops_per_s"]),
             2,
         ),
-        Column("waiting", lambda row: "" if row["waiting"] is None else f"{row['waiting']:.0%}", 2),
+        Column("waiting", lambda row: "" if row["waiting"] is None else words.share(row["waiting"]), 2),
     ]
     answer.rows(shown, columns, _STREAM_FIELDS, none=f"run {name!r}: no stream")
     _note(answer, len(shown), len(rows), "rows")

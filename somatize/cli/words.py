@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from somatize.status.units import duration, scaled
+from somatize.theme import share
+
+__all__ = ["ago", "clock", "count", "listed", "number", "share", "size", "took"]
 
 _DAY = 86400.0
 _WHOLE = 1e12

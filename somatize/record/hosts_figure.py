@@ -99,6 +99,8 @@ def _words(row: dict[str, Any]) -> str:
     if row["failures"]:
         lines.append(f"{row['failures']:,} failed")
     if row["cores"] is not None:
-        memory = "" if row["memory"] is None else f", {row['memory']:.0%} of the memory in use"
+        memory = (
+            "" if row["memory"] is None else f", {themes.escaped(themes.share(row['memory']))} of the memory in use"
+        )
         lines.append(f"last: {processors(row)} processors{memory}")
     return "<br>".join(lines)

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from somatize import theme
-from somatize.theme import counted, took
+from somatize.theme import counted, share, took
 
 from .columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns
 from .digest import Digest
@@ -67,6 +67,8 @@ def cards(run: Mapping[str, Any], columns: Columns, about: Mapping[str, Any]) ->
     span = (run["last"] or 0.0) - (run["first"] or 0.0)
     rate = (run["forwards"] - 1) / span if span > 0 and run["forwards"] > 1 else 0.0
     speed = (f"{rate:,.0f} a second" if rate >= 100 else f"{rate:.3g} a second") if rate else ""
+    if len(segments := columns.segments()) > 1:  # nobody knows how long nothing ran between them
+        speed = f"by {len(segments)} writers"
     shown = [("forwards", f"{run['forwards']:,}", speed, "")]
     endings = [ending for ending in ("broke", "interrupted", "lost") if run[ending] or ending == "broke"]
     shown += [(ending, f"{run[ending]:,}", "", "bad" if run[ending] else "good") for ending in endings]
@@ -103,7 +105,7 @@ def nodes_table(spent: Sequence[Spent]) -> str:
         [
             Cell(one.node, "wide"),
             number(took(one.us)),
-            number(f"{one.us / whole:.1%}"),
+            number(share(one.us / whole, 1)),
             number("" if one.mean_us is None else took(one.mean_us)),
             *(number(f"{one.count(ending):,}" if one.count(ending) else "") for ending in ENDINGS),
             ", ".join(dict.fromkeys(str(where) for where, _ in one.turns)),
@@ -129,7 +131,7 @@ def hosts_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 number(took(row["waiting"]) if row["host"] != HERE else ""),
                 number(f"{row['failures']:,}"),
                 number(processors(row)),
-                number("" if row["memory"] is None else f"{row['memory']:.0%}"),
+                number("" if row["memory"] is None else share(row["memory"])),
             ]
             for row in rows
         ],
@@ -212,11 +214,21 @@ def streams_table(digest: Digest) -> str:
         [
             [
                 str(row["stream"]),
-                *(number("" if row[field] is None else f"{row[field]:,.6g}") for field in fields),
+                *(number(_of_stream(row, field)) for field in fields),
             ]
             for row in digest.streams
         ],
     )
+
+
+def _of_stream(row: Mapping[str, Any], field: str) -> str:
+    value = row[field]
+    if value is None:
+        return ""
+    if field == "waiting":
+        return share(value)
+    about = "about " if field == "flops_per_s" and not row["flops_exact"] else ""
+    return about + (f"{value:,}" if isinstance(value, int) else f"{value:,.6g}")
 
 
 def _and_more(there: int, shown: int, what: str) -> str:

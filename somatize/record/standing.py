@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -66,13 +67,15 @@ class Task:
         self.elapsed = micro(self.fact, "took_us") / 1e6
         self.done = _number(self.fact.get("done")) or 0.0
         self.total = _number(self.fact.get("total"))
+        self._before = _number(self.fact.get("before")) or 0.0
 
     @property
     def remaining(self) -> float | None:
         """Seconds it will take from then on, if it goes on as it did; None where that can't be told."""
-        if not self.total or not self.done or self.done > self.total:
+        done = self.done - self._before
+        if not self.total or done <= 0 or self.done > self.total:
             return None
-        return self.elapsed / self.done * (self.total - self.done)
+        return self.elapsed / done * (self.total - self.done)
 
 
 @dataclass
@@ -210,6 +213,8 @@ class Standing:
             if now - before >= _FEWEST:
                 return (now - before) / (last - first)
         whens = sorted(self._whens.values())
+        # The last ones only: before them the run may have stood still, as one does that is resumed.
+        whens = whens[min(bisect_left(whens, whens[-1] - _SPAN), max(0, len(whens) - 1 - _FEWEST)) :] if whens else []
         if len(whens) < 2 or whens[-1] <= whens[0]:
             return None
         return (len(whens) - 1) / (whens[-1] - whens[0])

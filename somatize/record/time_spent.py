@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from somatize import theme as themes
@@ -141,7 +142,7 @@ def _words(row: Spent, where: Where, ending: str, turns: tuple[int, int], whole:
 
 
 def _share(us: int, whole: int) -> str:
-    return f"{us / whole:.1%}" if whole else "none"
+    return escape(themes.share(us / whole, 1)) if whole else "none"
 
 
 def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:

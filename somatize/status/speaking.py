@@ -90,6 +90,7 @@ class Speaking:
             "took_us": max(0, int(task.elapsed * 1e6)),
             "done": task.done,
             "total": task.total,
+            "before": task._before or None,
             "parent": task.parent.name if task.parent is not None else None,
             "node": task.node,
             "host": task.host,

@@ -25,6 +25,9 @@ OPEN, FINISHED, FAILED = "open", "finished", "failed"
 _MOST = 1e300
 """A count beyond this is none."""
 
+_BEFORE = 100_000_000
+"""Nanoseconds within which what is said to be done was done before the task began."""
+
 _LONGEST = 100 * 24 * 3600.0
 """An estimate beyond this many seconds says nothing, and is not given."""
 
@@ -48,6 +51,7 @@ class Task:
     where: Any = None
     _ended = 0
     _done: float = 0
+    _before: float = 0
     _children: dict[Task, None] | None = None
     _shown: ForwardTasks | None = None
     """Of a forward that goes on, who makes tasks of its nodes."""
@@ -101,9 +105,13 @@ class Task:
 
     @property
     def rate(self) -> float | None:
-        """How much is done per second, over the whole time; None while that cannot be told."""
-        elapsed = self.elapsed
-        rate = self._done / elapsed if self._done > 0 and elapsed > 0 else math.inf
+        """How much is done per second, over the whole time; None while that cannot be told.
+
+        What `update` says is done within the first tenth of a second was done before, as where a run is resumed, and is
+        no part of it.
+        """
+        elapsed, done = self.elapsed, self._done - self._before
+        rate = done / elapsed if done > 0 and elapsed > 0 else math.inf
         return rate if math.isfinite(rate) else None
 
     @property
@@ -155,6 +163,8 @@ class Task:
             return
         if done is not None:
             known = checked_number("done", done)
+            if not self._done and self._tree.clock() - self._began < _BEFORE and 0 <= known < _MOST:
+                self._before = known
             self._done = known if 0 <= known < _MOST else 0 if known < 0 else self._done
         if total is not ...:
             self._total = checked_total(total)

@@ -44,7 +44,7 @@ class ThroughputStats:
 
 
 class _Batch(NamedTuple):
-    span: int  # nanoseconds from the end of the batch before, or of the step alone where nothing is iterated
+    span: int  # nanoseconds from the end of the batch before, or of the step where nothing is iterated
     step: int
     waited: int | None
     samples: int | None
@@ -80,6 +80,7 @@ class Throughput:
         self.estimates = FlopEstimates()
         self._mark: int | None = None
         self._waited: int | None = None
+        self._until = 0
         self._unsaid = self._glanced = 0
 
     def _forget(self) -> None:
@@ -154,8 +155,11 @@ class Throughput:
         now = self._tree.clock()
         with self._tree.lock:
             self.estimates.ran(ran)
-            span = ended - (self._mark + preparing if self._mark is not None else began)
-            self._window.append(_Batch(span, ended - began, self._waited, samples, ran))
+            # Steps of several threads at once share the time they have in common: it is passed once.
+            step = max(0, ended - max(began, self._until))
+            span = ended - (self._mark + preparing) if self._mark is not None else step
+            self._until = max(self._until, ended)
+            self._window.append(_Batch(span, step, self._waited, samples, ran))
             self._batches += 1
             self._samples = None if samples is None or self._samples is None else self._samples + samples
             if self._mark is not None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 
-_STEPS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_LONGEST = 1e12
 
 
 def duration(seconds: float) -> str:
     """``850 µs``, ``12.3 ms``, ``4.56 s``, ``12:07``, ``3:04:05``, ``2 d 03:04``."""
     if not math.isfinite(seconds):
         return "-"
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds > _LONGEST:
+        return f"{seconds:.3g} s"
     if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.9995:
@@ -20,13 +25,15 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     minutes, hours, days = whole // 60 % 60, whole // 3600 % 24, whole // 86400
     if days:
-        return f"{days} d {hours:02}:{minutes:02}"
+        return f"{days:,} d {hours:02}:{minutes:02}"
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def count(number: float) -> str:
-    """A whole number in full, with its thousands apart; another one in three digits."""
-    return f"{int(number):,}" if number == int(number) else f"{number:,.3g}"
+    """A whole number in full, with its thousands apart; another one in three digits, or in all before its point."""
+    if not math.isfinite(number):
+        return str(number)
+    return f"{number:,.0f}" if number == int(number) or abs(number) >= 999.5 else f"{number:.3g}"
 
 
 def scaled(number: float, unit: str = "") -> str:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from somatize import theme as themes
 from somatize.facts import Fact
 from somatize.record.followed import DIED, ENDED, RECORDED, Followed
 from somatize.record.lately import HostSpent
@@ -110,7 +111,7 @@ class Parts:
         if failed:
             said.append(f"{', ' * bool(words)}{failed:,} failed", style="red")
         mean = "" if spent.mean_us is None else duration(spent.mean_us / 1e6)
-        return [self._bar(share), Text(f"{share:.0%}"), Text(self._shown(mean), style="dim"), said]
+        return [self._bar(share), Text(themes.share(share)), Text(self._shown(mean), style="dim"), said]
 
     def hosts(self) -> list[Text]:
         """What each host does and did lately."""
@@ -123,7 +124,7 @@ class Parts:
         return [self._title("hosts, working of the time waited for them"), *self._table(rows, list(hosts))]
 
     def _host(self, host: str, spent: HostSpent, *, working: bool) -> list[Text]:
-        share = min(1.0, spent.ran_us / spent.trip_us) if spent.trip_us else 1.0
+        share = min(1.0, spent.ran_us / spent.trip_us) if spent.trip_us else None
         words = [f"{spent.slices:,} slice{'s' * (spent.slices != 1)}"]
         said = list(self.standing.machines.get(host, {}).values())
         if said:
@@ -134,7 +135,9 @@ class Parts:
         if spent.failures:
             line.append(f", {spent.failures:,} failed", style="red not dim")
         state = Text("working", style="green") if working else Text("waiting", style="dim")
-        return [self._bar(share), Text(f"{share:.0%}"), state, line]
+        if share is None:  # nothing came back yet
+            return [Text(""), Text(""), state, line]
+        return [self._bar(share), Text(themes.share(share)), state, line]
 
     # -- what a Status said
 
@@ -275,7 +278,7 @@ def stream(fact: Fact) -> list[str]:
         about = "" if fact.get("flops_exact") == "True" else "about "
         words.append(about + scaled(_number(fact["flops_per_s"]), "FLOP/s"))
     if "waiting" in fact:
-        words.append(f"{_number(fact['waiting']):.0%} waiting for data")
+        words.append(f"{themes.share(_number(fact['waiting']))} waiting for data")
     return words
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from somatize import theme as themes
 from somatize.status.tasks import OPEN, Task
 from somatize.status.units import count, duration, rate, scaled
 
@@ -187,7 +188,7 @@ def stream_words(stream: Throughput | Distant) -> str | None:
         about = "" if stats.flops_exact else "about "
         words.append(f"{about}{scaled(stats.flops_per_s, 'FLOP/s')}")
     if stats.waiting is not None:
-        words.append(f"{stats.waiting:.0%} waiting for data")
+        words.append(f"{themes.share(stats.waiting)} waiting for data")
     return ", ".join(words)
 
 
