@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from somatize import plotting
@@ -99,8 +100,6 @@ def _words(row: dict[str, Any]) -> str:
     if row["failures"]:
         lines.append(f"{row['failures']:,} failed")
     if row["cores"] is not None:
-        memory = (
-            "" if row["memory"] is None else f", {themes.escaped(themes.share(row['memory']))} of the memory in use"
-        )
+        memory = "" if row["memory"] is None else f", {escape(themes.share(row['memory']))} of the memory in use"
         lines.append(f"last: {processors(row)} processors{memory}")
     return "<br>".join(lines)

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from somatize import theme
+from somatize.status.units import scaled
 from somatize.theme import counted, share, took
 
 from .columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns
@@ -228,7 +229,7 @@ def _of_stream(row: Mapping[str, Any], field: str) -> str:
     if field == "waiting":
         return share(value)
     about = "about " if field == "flops_per_s" and not row["flops_exact"] else ""
-    return about + (f"{value:,}" if isinstance(value, int) else f"{value:,.6g}")
+    return about + (f"{value:,}" if isinstance(value, int) else scaled(value))
 
 
 def _and_more(there: int, shown: int, what: str) -> str:

@@ -33,7 +33,9 @@ def count(number: float) -> str:
     """A whole number in full, with its thousands apart; another one in three digits, or in all before its point."""
     if not math.isfinite(number):
         return str(number)
-    return f"{number:,.0f}" if number == int(number) or abs(number) >= 999.5 else f"{number:.3g}"
+    if number == int(number):
+        return f"{int(number):,}"
+    return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
 
 
 def scaled(number: float, unit: str = "") -> str:

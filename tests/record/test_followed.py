@@ -18,7 +18,8 @@ from somatize.record import Followed, curve, nodes, runs
 from somatize.record import followed as followed_module
 from somatize.record import growth as growing
 from somatize.record.buckets import CAPACITY, Buckets
-from somatize.record.standing import Standing
+from somatize.record.growth import Cursor, Grown, Row
+from somatize.record.standing import Count, Standing
 
 
 def learn(step: int) -> int:
@@ -358,3 +359,16 @@ def test_a_part_that_stays_away_is_damage(store: Store, place: Path, monkeypatch
         now[0] = 1.5
         with pytest.raises(DamagedStore, match=r"records\.lmdb is missing"):
             broken.look()
+
+
+def test_a_rate_is_of_the_last_forwards_and_not_of_the_night_before_them() -> None:
+    found = Standing("r", ())
+    night = [Row(n, 0, 5, 1000.0 + n) for n in range(100)]
+    found.take(Grown(Cursor(), rows=[*night, *(Row(100 + n, 0, 5, 40_000 + n / 2) for n in range(40))]), Count(140))
+    assert found.rate() == pytest.approx(2.0)
+    found = Standing("r", ())
+    found.take(Grown(Cursor(), rows=[Row(n, 0, 5, 60.0 * n) for n in range(9)]), Count(9))
+    assert found.rate() == pytest.approx(1 / 60), "of slow ones five are enough"
+    found = Standing("r", ())
+    found.take(Grown(Cursor(), rows=[Row(n, 0, 5, 60.0) for n in range(9)]), Count(9))
+    assert found.rate() is None, "a clock that stands still"

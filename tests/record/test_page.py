@@ -197,3 +197,17 @@ def test_without_plotly_the_error_has_the_pip_line(store: Store, tmp_path: Path)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "ExtraMissing: a figure needs plotly, which is not installed: pip install 'somatize[viz]'" in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_number_of_a_stream_that_is_an_estimate_says_so_and_a_resumed_run_has_no_speed(
+    store: Store, tmp_path: Path
+) -> None:
+    said = {"fact": "throughput", "batches": 5, "flops_per_s": 2e9, "waiting": 0.996}
+    for exact in (True, False):
+        with Recorder(store, "r") as recorder:
+            GRAPH.forward(1, watching=recorder)
+            recorder.note({**said, "stream": f"exact {exact}", "flops_exact": exact})
+    made = page(store, "r", path=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert ["exact True", "5", "2 G", ">99%"] in cells(made)
+    assert ["exact False", "5", "about 2 G", ">99%"] in cells(made)
+    assert re.search(r"<dt>forwards</dt><dd class=\"\">2 <small>by 2 writers</small>", made)

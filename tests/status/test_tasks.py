@@ -20,6 +20,8 @@ import pytest
 import torch
 
 from somatize.errors import BadOption
+from somatize.record.growth import OpenTask
+from somatize.record.standing import Task as ShownTask
 from somatize.status import EventKind, Status, Task, TaskEvent
 
 
@@ -432,3 +434,23 @@ def test_what_is_no_count_changes_nothing(amount: Any, clock: Any) -> None:
         assert task.done == 0
     with status.task("y", total=amount) as task:
         assert task.total is None
+
+
+def test_what_was_done_before_a_task_began_makes_it_no_faster(clock: Any) -> None:
+    said: list[Any] = []
+    with Status(clock=clock, watching=said.append) as status, status.task("resumed", total=1000) as task:
+        task.update(done=900)
+        clock.pass_(5)
+        assert (task.rate, task.remaining, task.percent) == (None, None, 90)
+        task.advance(10)
+        clock.pass_(5)
+        task.update(done=920)
+        assert (task.rate, task.remaining) == (2.0, 40.0)
+        status._tick()
+    assert {fact["before"] for fact in said} == {"900"}
+    told = OpenTask({**said[0], "took_us": "10000000", "done": "920", "total": "1000"}, 0.0)
+    assert ShownTask(told).remaining == 40.0
+    with Status(clock=clock) as status, status.task("reported late", total=10) as task:
+        clock.pass_(0.5)
+        task.update(done=5)
+        assert (task.rate, task.remaining) == (10.0, 0.5)

@@ -91,6 +91,21 @@ def test_steps_alone_are_timed_by_themselves(clock: Any) -> None:
     status.close()
 
 
+def test_steps_of_several_threads_at_once_are_as_fast_as_they_are_together(clock: Any) -> None:
+    with Status(clock=clock, profile_flops=False) as status:
+        throughput = status.throughput("t")
+        for _ in range(3):
+            steps = [throughput.step([1, 2]) for _ in range(4)]
+            for step in steps:
+                step.__enter__()
+            clock.pass_(2)
+            for step in steps:
+                step.__exit__(None, None, None)
+            clock.pass_(50)
+        stats = throughput.stats()
+    assert (stats.samples, stats.samples_per_s, stats.batches_per_s) == (24, 4, 2)
+
+
 def test_a_step_that_raises_is_not_counted(clock: Any) -> None:
     throughput = (status := Status(clock=clock)).throughput("t")
     for error in (ValueError, KeyboardInterrupt):
