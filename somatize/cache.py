@@ -17,7 +17,19 @@ from typing import Any, NamedTuple
 from . import codecs
 from .claims import Claims
 from .errors import KeepWarning, NotKeepable, NotStored, SomatizeError, StoreError, Unnameable
-from .keys import Looked, Name, Namer, Naming, as_it_is, carries_gradient, given, training_in, unseen
+from .keys import (
+    Looked,
+    Name,
+    Namer,
+    Naming,
+    Read,
+    as_it_is,
+    carries_gradient,
+    given,
+    is_seeded,
+    training_in,
+    unseen,
+)
 from .pieces import Marks
 from .plan import Step
 from .program import Program
@@ -52,6 +64,7 @@ class Cache:
         refresh: Collection[int] = (),
         keeping: bool = True,
         run: str | None = None,
+        seed: int | None = None,
     ) -> None:
         if program.namer is None:
             program.namer = Namer()
@@ -68,6 +81,7 @@ class Cache:
         self._said = program.said
         self._refresh = frozenset(refresh)
         self._run = run
+        self._seed = seed
         self._held: set[int] = set()
         self._root: Name | None = None
         self.names = self._name_all(input_)
@@ -80,6 +94,10 @@ class Cache:
     def name(self, number: int) -> Name | None:
         """What the result of a step is called if it is to be kept; None if it is not, or has no name."""
         return self.names.get(number) if self.plan.steps[number].marks.cached is not None else None
+
+    def reads(self, name: Name) -> tuple[Read, ...]:
+        """What code reads that its name cannot see; a forward's seed is in the name."""
+        return name.reads if self._seed is None else tuple(read for read in name.reads if not is_seeded(read))
 
     def refreshes(self, number: int) -> bool:
         """Whether a step is to run whatever is kept of it."""
@@ -181,8 +199,9 @@ class Cache:
                 step.node, f"the result of node {step.node!r} could not be kept, and is handed on as it is: {error}"
             )
             return None
-        if name.reads:
-            self.say(step.node, f"the result of node {step.node!r} is kept, but {unseen(name.reads)}")
+        reads = self.reads(name)
+        if reads:
+            self.say(step.node, f"the result of node {step.node!r} is kept, but {unseen(reads)}")
         return Found(made, size, clock() - began)
 
     def _meta(self, step: Step, name: Name) -> dict[str, Any]:
@@ -215,7 +234,15 @@ class Cache:
         name = naming.name_of(self._implementations[step.node].thing, step.marks, before)
         # Given batches, the same code gives something else than given items one by one.
         batches = step.marks.mapped is not None and step.marks.mapped.batch is not None
-        return name.marked("by batches") if batches else name
+        return self._drawn(name.marked("by batches") if batches else name, step.node)
+
+    def _drawn(self, name: Name, *whose: Any) -> Name:
+        """A name, and what the random generators are seeded from where what it names is made."""
+        return name if self._seed is None else name.marked(f"drawn from {(self._seed, *whose)!r}")
+
+    def item_drawn(self, name: Name, number: int, place: int) -> Name:
+        """The same for an item of a mapped node."""
+        return self._drawn(name, self.plan.steps[number].node, place)
 
     def _ignoring(self) -> tuple[str, ...]:
         """What does not count in the code that comes with the input: all that a node says it does not depend on."""

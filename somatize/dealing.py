@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .elsewhere import Landed
@@ -23,7 +24,10 @@ _ROUNDS = 4
 class Dealing:
     """Deals items to one, or several, workers; each takes the next few when it is done with those before."""
 
-    def __init__(self, trips: Trips, number: int, batch: int | None) -> None:
+    def __init__(self, trips: Trips, number: int, batch: int | None, *, exact: bool = False) -> None:
+        """With `exact`, a batch is never split, so that each is the one that it would be here."""
+        self._exact = exact and batch is not None
+        self._places: Sequence[int] = ()
         self._trips = trips
         self._number = number
         self._at_once = batch or _AT_ONCE
@@ -31,10 +35,14 @@ class Dealing:
         self.window = self._at_once * _ROUNDS * self._width
         """How many items are asked for at once."""
 
+    def begins(self, places: Sequence[int]) -> None:
+        """Say the places of the items that are asked for next."""
+        self._places = places
+
     def answers(self, items: list[Any]) -> list[Any]:
         """The answers in the order of the items. Raises `Partly` where one fails, with those there are."""
         size = self._at_once
-        if self._width > 1:  # so that each worker has some
+        if self._width > 1 and not self._exact:  # so that each worker has some
             size = max(1, min(size, -(-len(items) // self._width)))
         starts = deque(range(0, len(items), size))
         found: dict[int, Landed | BaseException] = {}
@@ -47,7 +55,8 @@ class Dealing:
                 except IndexError:
                     return
                 try:
-                    found[start] = self._trips.go_with_items(self._number, items[start : start + size], at)
+                    sent = slice(start, start + size)
+                    found[start] = self._trips.go_with_items(self._number, items[sent], self._places[sent], at)
                 except BaseException as error:
                     found[start] = error
                 landed = found[start]

@@ -5,7 +5,7 @@ The engine knows no worker: it is given a `Broker`, which carries trips.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .errors import NoHost
@@ -44,6 +44,11 @@ class Trip(NamedTuple):
     """The modes of torch it runs in, as `tensors.modes` gives them; None for those nobody changed."""
     compares: Compared | None = None
     """Where results are kept, what is compared there."""
+
+    seed: int | None = None
+    """What the random generators are seeded from before each node, if they are."""
+    places: Sequence[int] = ()
+    """Of items that are sent, which of all they are."""
 
     @property
     def grad(self) -> bool:

@@ -12,7 +12,7 @@ from time import perf_counter_ns as clock
 from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any
 
-from . import branches, watching
+from . import branches, seeds, watching
 from .calling import Calls
 from .elsewhere import Broker, refuse_unknown
 from .ending import annotate, broken, failed, finished
@@ -100,6 +100,7 @@ def run(
     threads: int,
     keeping: Keeping | None = None,
     broker: Broker | None = None,
+    seed: int | None = None,
 ) -> Any:
     """One forward of `program`; see `Graph.forward`."""
     if program.refusal is not None:
@@ -113,6 +114,8 @@ def run(
             refuse_unknown(program, broker)
     forward = Forward()
     forward.key, forward.gate, forward.parent = program.key, None, HERE.get()
+    if seed is not None:
+        forward.seed = seed
     try:
         if watching_ is not None:
             watching.watch(forward, watching_, graph, plain=plain)
@@ -120,6 +123,31 @@ def run(
     except BaseException as error:
         forward.left_by(error)
         raise
+
+
+def run_seeded(
+    program: Program,
+    given: Any,
+    watching_: watching.Watching,
+    graph: Any,
+    threads: int,
+    seed: object,
+    keeping: Keeping | None = None,
+    broker: Broker | None = None,
+) -> Any:
+    """`run` with nodes that seed the random generators first. Raises `GraphError` where that would mean nothing."""
+    number = seeds.checked(seed, checked_threads(threads))
+    if keeping is not None:
+        for step in program.plan.steps:
+            mapped = step.marks.mapped
+            if step.marks.cached is not None and mapped is not None and mapped.batch is not None:
+                raise GraphError(
+                    f"seed={number} and node {step.node!r}, which is cached and mapped by batches: what is drawn for "
+                    "an item would depend on which others are kept already; map it one by one, or do not cache it"
+                )
+        keeping = keeping._replace(seed=number)
+    with seeds.seeding(number):
+        return run(program.seeded(), given, watching_, graph, 1, keeping, broker, number)
 
 
 def _walk(program: Program, given: Any, forward: Forward) -> Any:
@@ -293,12 +321,14 @@ def _observe_agenda(
     return answer
 
 
-def foreseen(program: Program, given: Any, keeping: Keeping) -> Foreseen:
+def foreseen(program: Program, given: Any, keeping: Keeping, seed: object = None) -> Foreseen:
     """What a forward would do; nothing runs."""
     from .foreseen import foresee
     from .working import cache_of
 
     program.refuse()
+    if seed is not None:
+        keeping = keeping._replace(seed=seeds.checked(seed, 1))
     return foresee(cache_of(program, given, keeping, None))
 
 

@@ -75,7 +75,8 @@ def _would_miss(step: Step, role: Role) -> bool:
 def _unseen(cache: Cache, step: Step) -> list[str]:
     """What a kept node reads that no name can see."""
     name = cache.name(step.number)
-    return [unseen(name.reads)] if name is not None and name.reads else []
+    reads = cache.reads(name) if name is not None else ()
+    return [unseen(reads)] if reads else []
 
 
 def _why(cache: Cache, step: Step, kept: list[Entry]) -> list[str]:

@@ -71,6 +71,7 @@ class Graph:
         keeping: bool = True,
         synchronise: bool = False,
         broker: Broker | None = None,
+        seed: int | None = None,
     ) -> Any:
         """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
 
@@ -90,11 +91,20 @@ class Graph:
 
         `broker` knows the hosts at which nodes declared `.at` run (`somatize.Broker`).
 
+        With `seed` the random generators of Python, numpy (the global one) and torch are seeded before each node, and
+        each item of a mapped one, from the seed, the node's id and the item's place: what it draws is the same wherever
+        it runs, and counts in what kept results are called. Afterwards the generators here are as before. It is refused
+        with `threads` of more than one, and while another thread of this process runs a forward with a seed.
+
         A node that raises raises its own exception here, with a note that names it. Raises `NoHost` before anything
         runs where a node's host is not the broker's, `NotFrozen` where a cached node is not frozen or is fed by one
         that is not, `DeviceMismatch`, and a `WorkerError` for what goes wrong with a host.
         """
         program = self._program or self._compiled()
+        if seed is not None:
+            program = program.synchronised() if synchronise else program
+            keeping_ = None if store is None else engine.to_keep(program, store, refresh, write=keeping)
+            return engine.run_seeded(program, input, watching, self, threads, seed, keeping_, broker)
         if store is None and threads == 1 and program.simple and not synchronise and type(threads) is int:
             return engine.run_plain(program, input, watching, self)
         if synchronise:
@@ -104,14 +114,14 @@ class Graph:
         to_keep = engine.to_keep(program, store, refresh, write=keeping)
         return engine.run(program, input, watching, self, threads, to_keep, broker)
 
-    def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str]) -> Foreseen:
-        """What `forward` with this input and store would do about each node, and why; nothing runs.
+    def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str], seed: int | None = None) -> Foreseen:
+        """What `forward` with this input, store and seed would do about each node, and why; nothing runs.
 
         Per node, by its id: that it would be recalled, run or be skipped, and for a cached one that would run, which
         part of its name is another than that of the nearest result kept. It prints. Raises `NotFrozen`.
         """
         program = self._compiled()
-        return engine.foreseen(program, input, engine.to_keep(program, store, (), write=False))
+        return engine.foreseen(program, input, engine.to_keep(program, store, (), write=False), seed)
 
     def nodes(self) -> list[str]:
         """The ids of all nodes, in the order declared."""

@@ -37,6 +37,7 @@ class ItemMemory:
         self._step = cache.plan.steps[number]
         self._names: dict[str, Name] = {}
         self._order: list[str | None] = []
+        self._places: dict[str, int] = {}
         self._refreshed = cache.refreshes(number)
         self._there: set[str] = set()  # what the store is known to hold, or is about to
         self._waiting: dict[str, tuple[str, bytes, Mapping[str, Any]]] = {}
@@ -53,7 +54,8 @@ class ItemMemory:
             given = self._cache.item(self._number, item)
             if self._looked is None:
                 self._looked = self._cache.looked_at(self._number)
-            name = self._looked.name(given)
+            place = len(self._order)
+            name = self._cache.item_drawn(self._looked.name(given), self._number, place)
         except Unnameable as error:
             self._cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
             self._cache.say_unnamed(self._number)
@@ -65,6 +67,7 @@ class ItemMemory:
             self._order.append(None)
             return None
         self._names[name.digest] = name
+        self._places[name.digest] = place
         self._order.append(name.digest)
         return name.digest
 
@@ -90,7 +93,10 @@ class ItemMemory:
 
     def _item_changed(self, name: str, item: Any) -> bool:
         try:
-            return self._looked is None or self._looked.name(self._cache.item(self._number, item)).digest != name
+            if self._looked is None:
+                return True
+            now = self._looked.name(self._cache.item(self._number, item))
+            return self._cache.item_drawn(now, self._number, self._places[name]).digest != name
         except Unnameable:
             return True
 

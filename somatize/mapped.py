@@ -5,7 +5,7 @@ Items may come from a generator, and are not held: only the answers are, and up 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from .errors import NoItems
@@ -56,7 +56,9 @@ class Through:
         batch: int | None,
         memory: Memory | None,
         progress: Callable[[int, int | None], None] | None,
+        begins: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
+        """`begins` is called before each `call`, with the places of the items it gets."""
         self.items = self.ran = self.recalled = self.failed = 0
         self.answers: list[Any] = []
         self.place = ""
@@ -66,6 +68,7 @@ class Through:
         self._batch = batch
         self._memory = memory
         self._progress = progress
+        self._begins = begins
         self._pending: list[_Pending] = []
         self._first: dict[str, int] = {}  # of each name, the first item that has it
         self._again: dict[int, str] = {}  # the items that have it too
@@ -164,6 +167,8 @@ class Through:
         first, last = pending[0][0], pending[-1][0]
         self.place = f"at item {first}" if first == last else f"at items {first} to {last}"
         try:
+            if self._begins is not None:
+                self._begins([index for index, _, _ in pending])
             if self._batch is None:
                 answers = [self._call(pending[0][1])]
             else:

@@ -70,6 +70,8 @@ class Forward(Place):
     gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
+    seed: int | None = None
+    """What the random generators are seeded from before each of its nodes, if they are."""
     over: bool = False
     several: bool = False
     """Whether `tell` is `fan_out`."""

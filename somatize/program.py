@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
-from . import synchronising, tensors
+from . import seeds, synchronising, tensors
 from .context import Ctx
 from .errors import DeviceMismatch, GraphError, NoItems, NotFrozen, SomatizeError
 from .implementation import Implementation
@@ -51,6 +51,8 @@ class Keeping(NamedTuple):
     store: Any
     refresh: tuple[str, ...] = ()
     write: bool = True
+    seed: int | None = None
+    """What the nodes' random generators are seeded from, which counts in every name then."""
 
 
 class Program:
@@ -92,6 +94,7 @@ class Program:
         self.said: set[tuple[str, str]] = set()
         """What was said of what is kept of each node, or is not; once is enough."""
         self._synchronised: Program | None = None
+        self._seeded: Program | None = None
         self.waits = False
         """Whether its placed nodes wait for their devices."""
         self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
@@ -116,6 +119,13 @@ class Program:
             self._synchronised = Program(self.plan, synchronising.waiting(self.plan, self.implementations))
             self._synchronised.waits = True
         return self._synchronised
+
+    def seeded(self) -> Program:
+        """This program with nodes that seed the random generators first, as their forward says; made when asked for."""
+        if self._seeded is None:
+            made = self._seeded = Program(self.plan, seeds.seeded(self.plan, self.implementations))
+            made.waits, made.said, made._stores = self.waits, self.said, self._stores
+        return self._seeded
 
     def _bind(self, step: Step, implementation: Implementation) -> Bound:
         device = step.marks.device

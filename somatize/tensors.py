@@ -293,6 +293,38 @@ def within_callers(those: list[Any] | None) -> Iterator[None]:
         yield
 
 
+_BACKENDS = ("cuda", "xpu")
+
+
+def generators() -> Any:
+    """The state of torch's random generators, for `set_generators`; None without torch."""
+    torch = loaded()
+    if torch is None:
+        return None
+    kinds = {kind: getattr(torch, kind) for kind in _BACKENDS if hasattr(torch, kind)}
+    states = {kind: one.get_rng_state_all() if one.is_initialized() else None for kind, one in kinds.items()}
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    return torch.get_rng_state(), torch.initial_seed(), states, mps
+
+
+def set_generators(state: Any) -> None:
+    """Give torch's random generators the state that `generators` saw; where torch was not there, seed them anew."""
+    torch = loaded()
+    if torch is None:
+        return
+    if state is None:
+        torch.seed()
+        return
+    cpu, seed, states, mps = state
+    torch.set_rng_state(cpu)
+    for kind, all_of_kind in states.items():
+        backend = getattr(torch, kind)
+        # A device that nobody used yet takes its seed when it is first used.
+        backend.manual_seed_all(seed) if all_of_kind is None else backend.set_rng_state_all(all_of_kind)
+    if mps is not None:
+        torch.mps.set_rng_state(mps)
+
+
 def requires_gradient(value: object) -> bool:
     """Whether a value is a tensor that requires a gradient."""
     torch = loaded()

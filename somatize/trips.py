@@ -6,7 +6,7 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
@@ -110,6 +110,7 @@ class Trips:
             enters,
             modes=self._modes,
             compares=compares,
+            seed=self._forward.seed,
         )
 
     def go(self, trip: Trip) -> Back:
@@ -138,12 +139,22 @@ class Trips:
         """How many workers the items of a node go to."""
         return self.broker.hosts()[self._by_head[number].host]
 
-    def go_with_items(self, number: int, items: list[Any], at: int) -> Landed:
-        """Take some items of a mapped node to the `at`-th worker of its host."""
+    def go_with_items(self, number: int, items: list[Any], places: Sequence[int], at: int) -> Landed:
+        """Take some items of a mapped node, which have these places, to the `at`-th worker of its host."""
         one = self._by_head[number]
         node = self._program.plan.steps[number].node
         trip = Trip(
-            one, self._program, self.number, items, [], self._watched, enters=False, items=True, modes=self._modes
+            one,
+            self._program,
+            self.number,
+            items,
+            [],
+            self._watched,
+            enters=False,
+            items=True,
+            modes=self._modes,
+            seed=self._forward.seed,
+            places=places,
         )
         return self.broker.carry(trip, self.hearing(one.host, items=node), at)
 

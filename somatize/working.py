@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .agenda import Role
@@ -19,6 +19,7 @@ from .keys import Name
 from .mapped import Through
 from .plan import Plan
 from .program import Bound, Keeping, Program, held_to
+from .seeds import seed_node
 from .slices import Compared, Slice
 from .watching import Forward
 
@@ -39,6 +40,7 @@ def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | 
         refresh=_refreshed(program.plan, keeping.refresh),
         keeping=keeping.write,
         run=forward.run() if forward is not None else None,
+        seed=keeping.seed,
     )
 
 
@@ -293,12 +295,13 @@ class Works(Calls):
         mapped = self._marks[step.number].mapped
         assert mapped is not None
         host = self._trips.sends(step.number) if self._trips is not None else None
-        call, batch = caller(step), mapped.batch
+        call, batch, seed = caller(step), mapped.batch, self._forward.seed
+        begins = seeding_items(seed, step.node) if seed is not None else None
         if host is not None and self._trips is not None:
-            far = Dealing(self._trips, step.number, mapped.batch)
-            call, batch = far.answers, far.window
+            far = Dealing(self._trips, step.number, mapped.batch, exact=seed is not None)
+            call, batch, begins = far.answers, far.window, far.begins
         progress = self._progress(step.node) if self._forward.tell is not None else None
-        through = Through(step.node, call, batch, memory, progress)
+        through = Through(step.node, call, batch, memory, progress, begins)
         began = self.clock()
         answers, error = None, None
         try:
@@ -340,6 +343,18 @@ def caller(step: Bound) -> Callable[[Any], Any]:
         return found
 
     return answer
+
+
+def seeding_items(seed: int, node: str, places: Sequence[int] | None = None) -> Callable[[Sequence[int]], None]:
+    """What seeds the generators before each item, or batch, of a mapped node, given which these are.
+
+    With `places` they are these of all items, as where only some of them were sent.
+    """
+
+    def begins(items: Sequence[int]) -> None:
+        seed_node(seed, node, items[0] if places is None else places[items[0]])
+
+    return begins
 
 
 def _items_fact(node: str, items: int, ran: int = 0, recalled: int = 0, failed: int = 0) -> Fact:

@@ -20,7 +20,7 @@ from .content import content
 from .difference import difference
 from .gradients import carries_gradient, training_in
 from .naming import Looked, Name, Namer, Naming, given
-from .reads import unseen
+from .reads import Read, is_seeded, unseen
 from .watches import as_it_is
 
 __all__ = [
@@ -28,11 +28,13 @@ __all__ = [
     "Name",
     "Namer",
     "Naming",
+    "Read",
     "as_it_is",
     "carries_gradient",
     "content",
     "difference",
     "given",
+    "is_seeded",
     "training_in",
     "unseen",
 ]

@@ -59,6 +59,21 @@ def unseen(reads: Iterable[Read]) -> str:
     )
 
 
+_SEEDED_BY_SYSTEM = {
+    "random.SystemRandom",
+    "random.seed",
+    "numpy.random.seed",
+    "torch.seed",
+    "torch.random.seed",
+}
+
+
+def is_seeded(read: Read) -> bool:
+    """Whether a read is one of a generator that the seed of a forward seeds: the global ones."""
+    own = read.code in _SEEDED_BY_ARGUMENT or read.code in _SEEDED_BY_SYSTEM
+    return read.kind == "random" and family(read.code) in ("random", "numpy", "torch") and not own
+
+
 def read_of(names: Iterable[str], empty: bool, seeded: set[str]) -> tuple[str, str] | None:
     """What is read by what has one of these names: the name and the kind; None if nothing.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from somatize.implementation import Implementation
 from somatize.pieces import Mapped, Marks
 from somatize.plan import Plan, Step
 from somatize.program import INPUT, Bound, Program, Source, fetch, read_once
+from somatize.seeds import seed_node, seeding
 from somatize.watching import HERE, Forward
 
 from . import payload
@@ -163,14 +165,16 @@ def run(
     watched: int,
     enters: bool,
     compares: Any = None,
+    seed: str | None = None,
 ) -> Ended:
-    """Run a slice; whatever its nodes raise is in the answer.
+    """Run a slice; whatever its nodes raise is in the answer. With `seed` each seeds the random generators first.
 
     `values` are by the number at home, the graph's own input under `INPUT`; they are taken out of it, so that each
     lives as long as its last reader.
     """
     program = far.program
     forward = _forward(program, relay, watched=watched)
+    forward.seed = int(seed) if seed is not None else None
     slots = program.slots(values.pop(INPUT, None))
     for number in range(far.takes):
         slots[number] = values.pop(far.homes[number])
@@ -180,7 +184,8 @@ def run(
     through: list[int] = []
     try:
         comparison = _comparison(far, slots, compares)
-        fault = _go_through(far, slots, through, forward, relay, at, enters=enters, comparison=comparison)
+        with _seeding(forward.seed):
+            fault = _go_through(far, slots, through, forward, relay, at, enters=enters, comparison=comparison)
         if comparison is not None:
             _end_comparison(comparison, far, slots, relay)
     except BaseException as error:  # an interrupt between two nodes
@@ -216,6 +221,8 @@ def _go_through(
         forward.step = step.number
         if comparison is not None:
             comparison.begins(home, far.read_by(step.number, slots))
+        if forward.seed is not None and far.program.marks[step.number].mapped is None:
+            seed_node(forward.seed, step.node)
         outcome = calls.do(step, Role.RUN, fetch(slots, source))
         forward.step = -1
         if outcome.error is None and step.number in far.shared:
@@ -261,11 +268,21 @@ def _tell(forward: Forward, outcome: Outcome, fact: Fact) -> None:
 
 
 def run_items(
-    far: FarProgram, items: list[Any], relay: Relay, at: Callable[[int, str], None], *, watched: int
+    far: FarProgram,
+    items: list[Any],
+    relay: Relay,
+    at: Callable[[int, str], None],
+    *,
+    watched: int,
+    seed: str | None = None,
+    places: Sequence[int] = (),
 ) -> Ended:
-    """Run the one mapped node of a slice over some items; only what it says itself is told."""
+    """Run the one mapped node of a slice over some items; only what it says itself is told.
+
+    With `seed` the random generators are seeded before each item, or batch, as it is its place among all items.
+    """
     from somatize.mapped import Through
-    from somatize.working import caller
+    from somatize.working import caller, seeding_items
 
     program = far.program
     forward = _forward(program, relay, watched=watched)
@@ -275,10 +292,12 @@ def run_items(
     relay.runs(bound.node)
     at(far.homes[-1], bound.node)
     mapped = program.plan.steps[-1].marks.mapped
-    through = Through(bound.node, caller(bound), mapped.batch if mapped else None, None, None)
+    begins = seeding_items(int(seed), bound.node, places) if seed is not None else None
+    through = Through(bound.node, caller(bound), mapped.batch if mapped else None, None, None, begins)
     here = HERE.set(forward)
     try:
-        return Ended({}, done=through.run(items))
+        with _seeding(int(seed) if seed is not None else None):
+            return Ended({}, done=through.run(items))
     except BaseException as error:
         done = through.answers[: through.ran]
         return Ended({}, error, far.homes[-1], told=True, done=done, failed=max(1, through.failed))
@@ -286,6 +305,10 @@ def run_items(
         forward.step, forward.over = -1, True
         relay.over()
         HERE.reset(here)
+
+
+def _seeding(seed: int | None) -> AbstractContextManager[None]:
+    return nullcontext() if seed is None else seeding(seed)
 
 
 def _calls(program: Program, forward: Forward) -> Calls:

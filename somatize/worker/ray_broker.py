@@ -214,7 +214,15 @@ class Actor:
         given, *values = sent
         sent.clear()
         if asked["items"]:
-            return run_items(far, given, self._relay, _nowhere, watched=asked["watched"])
+            return run_items(
+                far,
+                given,
+                self._relay,
+                _nowhere,
+                watched=asked["watched"],
+                seed=asked.get("seed"),
+                places=asked.get("places", ()),
+            )
         held, rest, taken = self._held.get(asked["forward"], {}), values[::-1], {INPUT: given}
         del given, values
         for number, is_held in asked["takes"]:
@@ -229,6 +237,7 @@ class Actor:
             watched=asked["watched"],
             enters=asked["enters"],
             compares=asked.get("compares"),
+            seed=asked.get("seed"),
         )
         for number in asked["holds"]:
             if number in ended.values:

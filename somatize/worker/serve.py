@@ -153,7 +153,15 @@ class Server:
 
     def _run_on(self, asked: dict[str, Any], one: Declared, sent: list[Any]) -> Ended:
         if one.items:
-            return run_items(one.far, sent[0], self._relay, self._at, watched=asked["watched"])
+            return run_items(
+                one.far,
+                sent[0],
+                self._relay,
+                self._at,
+                watched=asked["watched"],
+                seed=asked.get("seed"),
+                places=asked.get("places", ()),
+            )
         held = self._held.get(asked["forward"], {})
         rest = sent[::-1]
         sent.clear()
@@ -170,6 +178,7 @@ class Server:
             watched=asked["watched"],
             enters=asked["enters"],
             compares=asked.get("compares"),
+            seed=asked.get("seed"),
         )
         for number in one.holds:
             if number in ended.values:

@@ -74,6 +74,8 @@ class Shipping:
         fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
         if trip.compares is not None:
             fields["compares"] = trip.compares
+        if trip.seed is not None:
+            fields |= {"seed": f"{trip.seed}", "places": list(trip.places)}
         keys, fresh = self._keys(trip)
         if self._drops or self._forgets:
             self._let_go(fields)
