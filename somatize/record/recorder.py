@@ -52,13 +52,7 @@ class ForwardSink(Pending):
 
     def say(self, fact: Fact) -> None:
         """Take a fact said to the recorder while the forward goes on; it is written when this returns."""
-        writer = self.writer
-        with writer.lock:
-            if not self.over:
-                self.facts.append(fact)
-                writer.write_part(self, spilled=True)
-                return
-        writer.says(self, fact, fact)  # it ended meanwhile, in another thread
+        self.writer.says_to(self, fact)
 
     def closed(self) -> None:
         """All was told: write the record, or the rest of it."""
@@ -85,7 +79,7 @@ class ForwardSink(Pending):
             if not last and why is not None:  # an interrupt came before the end was told
                 took_us = max(1, round((monotonic() - self.since) * 1e6))
                 facts.append({"fact": "broke", "took_us": f"{took_us}", "why": why})
-        writer.alone(partial(writer.ends, self, state, took_us))
+        writer.ends(self, state, took_us)
 
     def _remembered(self) -> None:
         """Let this context know that it closed, where no engine did: it was opened by whoever tells it."""
@@ -222,7 +216,7 @@ class Recorder:
             work = partial(writer.says, sink, made, fact)
         else:
             work = partial(sink.say, made)
-        writer.alone(work)
+        work()
 
     def _warn_of(self, kind: str, several: Several) -> None:
         if self._warned:
@@ -282,7 +276,7 @@ class Recorder:
         if made["fact"] in KINDS:
             raise FactError(f"a {made['fact']!r} fact is of a forward; the run as a whole has none")
         writer = self._writing()
-        writer.alone(partial(writer.says_of_run, made))
+        writer.says_of_run(made)
 
     def _writing(self) -> Writer:
         if self._closed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import FileIO
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -88,13 +88,23 @@ class Appender:
         self._files[generation] = file
         self.pen.size, self.pen.fd, self._generation = len(start), file.fileno(), generation
 
-    def _say(self, pending: Pending | None, kind: int, said: Said, keep: bool = True) -> bool:
-        """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it."""
+    def _say(
+        self,
+        pending: Pending | None,
+        kind: int,
+        said: Said,
+        keep: bool = True,
+        written: Callable[[], object] | None = None,
+    ) -> bool:
+        """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it.
+
+        `written` is called once it is there, also where an interrupt comes on the way; perhaps twice then.
+        """
         if self._closed:
             raise RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
         if not self.backlog:
             try:
-                self._append(pending, kind, time_ns() // 1000, said)
+                self._append(pending, kind, time_ns() // 1000, said, written)
                 return True
             except OSError as error:
                 self._tell_once(error)
@@ -106,21 +116,67 @@ class Appender:
         self._tell_once(error)
         self.backlog.add(pending, kind, time_ns() // 1000, said)
 
-    def _append(self, pending: Pending | None, kind: int, when: int, said: Said) -> None:
-        known = OWN if pending is None else pending.number
-        if known is not None:
-            self._write_with_care(entry(kind, known, when, said))
-            return
+    def _append(
+        self,
+        pending: Pending | None,
+        kind: int,
+        when: int,
+        said: Said,
+        written: Callable[[], object] | None = None,
+    ) -> None:
+        known, number, data = OWN if pending is None else pending.number, -1, b""
         gate = self.gate
-        number = gate.take()
         try:
-            self._write_with_care(entry(kind, number, when, said))
-            pending.number = number  # type: ignore[union-attr]
+            if known is None:
+                number = gate.take()
+            data = entry(kind, number if known is None else known, when, said)
+            self._write_with_care(data)
+            if pending is not None and known is None:
+                pending.number = number
+            if written is not None:
+                written()
         except OSError:
-            gate.give_back(number)
+            if number >= 0:
+                gate.give_back(number)
+            raise
+        except BaseException:
+            self._settle(pending if known is None else None, number, data, written)
             raise
         finally:
-            gate.leave()
+            if known is None:
+                self._leave()
+
+    def _settle(
+        self, pending: Pending | None, number: int, data: bytes, written: Callable[[], object] | None = None
+    ) -> None:
+        """An interrupt came as an entry was appended: it is in the journal, or all is as it was before."""
+        if self._stands(data):
+            if pending is not None:
+                pending.number = number
+            if written is not None:
+                written()
+        elif number >= 0:
+            self.gate.give_back(number)
+
+    def _stands(self, data: bytes) -> bool:
+        """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
+        self.batch.give_up()  # it may lack what the journal has
+        if self.pen.fd < 0:
+            return False
+        end = os.fstat(self.pen.fd).st_size
+        if data and os.pread(self.pen.fd, len(data), max(0, end - len(data))) == data:
+            self.pen.size = end
+            return True
+        if end > self.pen.size:
+            os.ftruncate(self.pen.fd, self.pen.size)
+        return False
+
+    def _leave(self) -> None:
+        try:
+            self.gate.leave()
+        except BaseException:  # an interrupt: others must not wait for this process
+            self.gate.leave()
+            raise
 
     def _write_with_care(self, data: bytes) -> None:
         """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
@@ -137,12 +193,15 @@ class Appender:
 
     def drain(self) -> None:
         """Write what was kept in memory, as far as there is room."""
-        with self.lock:
-            if self.backlog:
-                self.batch.give_up()
-                self.backlog.drain(self._append)
-                if not self.backlog:
-                    self.opened.told.discard("journal")
+        if self.backlog:
+            self.gate.in_turn(self._drain)
+
+    def _drain(self) -> None:
+        if self.backlog:
+            self.batch.give_up()
+            self.backlog.drain(self._append)
+            if not self.backlog:
+                self.opened.told.discard("journal")
 
     def _tell_once(self, error: OSError) -> None:
         if "journal" not in self.opened.told:
@@ -162,14 +221,13 @@ class Appender:
 
     def next_journal(self, generation: int) -> bool:
         """A journal was taken in to its end; if it is not the last one, go on to the next."""
-        with self.lock:
-            if generation >= self._generation or generation < 0:
-                return False
-            self._drop_file(generation)
-            following = generation + 1
-            found = journal.read_header(os.pread(self._files[following].fileno(), 1 << 16, 0))
-            self.taken = (following, found[1] if found is not None else 0)
-            return True
+        if generation >= self._generation or generation < 0:
+            return False
+        following = generation + 1
+        found = journal.read_header(os.pread(self._files[following].fileno(), 1 << 16, 0))
+        self.taken = (following, found[1] if found is not None else 0)
+        self._drop_file(generation)
+        return True
 
     def _drop_file(self, generation: int) -> None:
         self._files.pop(generation).close()
@@ -182,7 +240,11 @@ class Appender:
 
     def next_batch(self) -> Batch:
         """What was written since the last call; what follows goes to a new one."""
-        with self.lock:
-            batch, self.batch = self.batch, self._begun(self.position)
-            batch.end = self.position
-            return batch
+        found: list[Batch] = []
+        self.gate.in_turn(lambda: found.append(self._next_batch()))
+        return found[0]
+
+    def _next_batch(self) -> Batch:
+        batch, self.batch = self.batch, self._begun(self.position)
+        batch.end = self.position
+        return batch

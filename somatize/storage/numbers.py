@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 
 from somatize.errors import RecordError
 
@@ -35,6 +36,10 @@ class RunGate:
 
     def __init__(self, path: Path, run: int, held: Locks) -> None:
         self.lock = speedups.lock()
+        self.busy = 0
+        """The thread that writes something just now, with the lock held."""
+        self.after: list[Callable[[], object]] = []
+        """What a signal's handler wants written in the middle of that."""
         self._locks = held
         self._offset = locks.of_run(run)
         start = run * _SLOT // _PAGE * _PAGE
@@ -93,20 +98,55 @@ class RunGate:
         self.count[0] = number + 1
         return number
 
+    def in_turn(self, work: Callable[[], object]) -> bool:
+        """Do what writes, with the lock held.
+
+        What a handler of a signal wants written in the middle of that is done right after it; then the answer is False.
+        """
+        if self.after and not self.busy:
+            self._catch_up()
+        me = get_ident()
+        try:
+            with self.lock:
+                if self.busy:
+                    self.after.append(work)
+                    return False
+                self.busy = me  # nothing is called since the lock was taken: no handler comes in between
+                try:
+                    work()
+                finally:
+                    self.busy = 0
+        finally:
+            if self.after and not self.busy:
+                self._catch_up()
+        return True
+
+    def _catch_up(self) -> None:
+        while self.after:
+            try:
+                work = self.after.pop(0)
+            except IndexError:
+                return  # another thread was quicker
+            self.in_turn(work)
+
+    def is_mine(self) -> bool:
+        """Whether this very thread is in the middle of `in_turn`, which a handler of a signal must not wait for."""
+        return self.busy == get_ident()
+
     def hold(self) -> None:
         """Keep other processes from taking numbers until `leave`."""
+        self._holding = True  # first: to let go of what one has not does no harm
         self._locks.hold(self._offset)
-        self._holding = True
 
     def give_back(self, number: int) -> None:
-        """The number was not written down, and nobody was let in since `take`: the next one gets it."""
+        """The number was not written down, and nobody was let in since it was taken: the next one gets it."""
         self.count[0] = number
 
     def leave(self) -> None:
-        """Let others take numbers."""
+        """Let others take numbers; called again where an interrupt kept it from that."""
         if self._holding:
-            self._holding = False
             self._locks.release(self._offset)
+            self._holding = False
         self.flags[BUSY] = 0
 
     def close(self) -> None:

@@ -61,6 +61,10 @@ class Pending:
     line: Line
     """Its record, in the batch it was written in."""
 
+    def is_over(self) -> None:
+        """Its end is written."""
+        self.over = True
+
     def has_begun(self) -> bool:
         """Whether there is anything to say of it."""
         return bool(self.facts or self.parted or self.place or self.entered)
@@ -83,6 +87,25 @@ class Pending:
     def ended_by(self) -> Fact:
         """The fact that ended it, though more was said since or a part of it was written; empty if none did."""
         return next((fact for fact in reversed(self.facts) if ends(fact)), self.ended or {})
+
+
+class Part:
+    """What is written of a forward that goes on, and leaves its hands once it is."""
+
+    def __init__(self, pending: Pending, facts: int, inside: list[str], ended: Fact | None) -> None:
+        self._pending = pending
+        self._facts = facts
+        self._inside = inside
+        self._ended = ended
+        self._left = False
+
+    def leaves(self) -> None:
+        """It is written; said twice, it is done once."""
+        pending = self._pending
+        if not self._left:
+            self._left = True
+            del pending.facts[: self._facts]
+            pending.parted, pending.ended, pending.told_inside = True, self._ended, self._inside
 
 
 def ends(fact: Fact) -> bool:

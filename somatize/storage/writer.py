@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from os import write
 from sys import getrefcount
 from time import monotonic, time_ns
@@ -20,7 +21,7 @@ from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_r
 from .notices import warn
 from .numbers import BUSY, SEVERAL
 from .opened import Opened, release
-from .pending import Pending, ends
+from .pending import Part, Pending, ends
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
@@ -49,33 +50,17 @@ class Writer(Appender):
         self.closing = False
         """Whether nothing more can be said, so that the next commit is its last."""
         self.closed_in_store = False
-        self._busy = False
-        self._after: list[Callable[[], object]] = []
         self.pending: set[Pending] = set()
         """The forwards that go on."""
         opened.locks.take(locks.of_writer(self.id))
         opened.writers[self.id] = self
-
-    def alone(self, work: Callable[[], object]) -> None:
-        """Do what writes; what a handler of a signal wants written in the middle of that is done right after it."""
-        with self.lock:
-            if self._busy:
-                self._after.append(work)
-                return
-            self._busy = True
-            try:
-                work()
-            finally:
-                self._busy = False
-        while self._after:
-            self.alone(self._after.pop(0))
 
     # `begins`, `ends` and `says` are what it costs to record a forward; written out, where calls would read better.
     # What `finishes` and `adds` do in C is all that of an ordinary one.
 
     def finishes(self, pending: Pending) -> bool:
         """Write the record of an ordinary forward; False, and nothing is done, if it is none."""
-        if not self.pen.record(pending, pending.facts, self.pending):
+        if self.gate.busy or not self.pen.record(pending, pending.facts, self.pending):
             return False
         if self.committer.idle:
             self.committer.begin()
@@ -83,7 +68,7 @@ class Writer(Appender):
 
     def adds(self, pending: Pending, given: Mapping[str, Any]) -> bool:
         """Write an ordinary fact said after its forward; False, and nothing is done, if it is none."""
-        if not self.pen.late(pending.number, given):
+        if self.gate.busy or not self.pen.late(pending.number, given):
             return False
         if self.committer.idle:
             self.committer.begin()
@@ -102,73 +87,64 @@ class Writer(Appender):
 
     def ends(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
-        with self.lock:
-            facts = pending.facts
-            body, nodes, texts = self.packer.pack(facts)
-            summary = b"" if texts is None else self.packer.summary(texts)
-            batch = self.batch
-            if pending.parted or self.backlog.entries or self._closed:
-                batch.give_up()
-                self._say(pending, END if pending.parted else RECORD, (state, nodes, took_us, summary, body))
-            else:
-                when, at, data = time_ns() // 1000, self.pen.size, b""
-                gate = self.gate
-                flags, count = gate.flags, gate.count
+        self.gate.in_turn(partial(self._ends, pending, state, took_us))
+        if self.committer.idle:
+            self.committer.begin()
+
+    def _ends(self, pending: Pending, state: int, took_us: int) -> None:
+        if pending.over:
+            return
+        facts = pending.facts
+        body, nodes, texts = self.packer.pack(facts)
+        summary = b"" if texts is None else self.packer.summary(texts)
+        batch = self.batch
+        if pending.parted or self.backlog.entries or self._closed:
+            batch.give_up()
+            self._say(
+                pending,
+                END if pending.parted else RECORD,
+                (state, nodes, took_us, summary, body),
+                written=pending.is_over,
+            )
+        else:
+            when, at, number, data = time_ns() // 1000, self.pen.size, -1, b""
+            gate = self.gate
+            flags, count = gate.flags, gate.count
+            try:
                 flags[BUSY] = 1  # as in `RunGate.take`
                 if flags[SEVERAL]:
                     gate.hold()
                 number = count[0]
                 count[0] = number + 1
-                try:
-                    rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
-                    data = pack_start(len(rest), crc32(rest)) + rest
-                    size = len(data)
-                    if at > ROTATE or write(self.pen.fd, data) != size:
-                        self._write_with_care(data)
-                    else:
-                        self.pen.size += size  # not `at` and that: a signal's handler may have written meanwhile
-                    pending.number = number
-                    pending.over = True
-                    pending.batch = batch
-                    pending.line = line = [number, state, nodes, took_us, when, texts, body]
-                    if batch.open:
-                        batch.lines.append(line)
-                        if self.pen.size > batch.most:
-                            batch.give_up()
-                except OSError as error:
+                rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
+                data = pack_start(len(rest), crc32(rest)) + rest
+                size = len(data)
+                if at > ROTATE or write(self.pen.fd, data) != size:
+                    self._write_with_care(data)
+                else:
+                    self.pen.size = at + size
+                pending.number = number
+                pending.over = True
+                pending.batch = batch
+                pending.line = line = [number, state, nodes, took_us, when, texts, body]
+                if batch.open:
+                    batch.lines.append(line)
+                    if self.pen.size > batch.most:
+                        batch.give_up()
+            except OSError as error:
+                if number >= 0:
                     gate.give_back(number)
-                    self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
-                except BaseException:
-                    self._stopped(pending, number, data)
-                    raise
-                finally:
-                    gate.leave()
-            pending.over = True
-            self.pending.discard(pending)
-            facts.clear()
-        if self.committer.idle:
-            self.committer.begin()
-
-    def _stopped(self, pending: Pending, number: int, data: bytes) -> None:
-        """A Ctrl-C came as a record was written: it is in the journal, or its forward is as before and ends again."""
-        if self._stands(data):
-            pending.number = number
-            pending.over = True
-            self.pending.discard(pending)
-        else:
-            self.gate.give_back(number)
-
-    def _stands(self, data: bytes) -> bool:
-        """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
-        self.batch.give_up()  # it may lack what the journal has
-        if self.pen.fd < 0:
-            return False
-        end = os.fstat(self.pen.fd).st_size
-        if data and os.pread(self.pen.fd, len(data), max(0, end - len(data))) == data:
-            self.pen.size = end
-            return True
-        os.ftruncate(self.pen.fd, self.pen.size)
-        return False
+                self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
+            except BaseException:
+                self._settle(pending, number, data, pending.is_over)
+                if pending.over:
+                    self.pending.discard(pending)
+                raise
+            finally:
+                self._leave()
+        pending.over = True
+        self.pending.discard(pending)
+        facts.clear()
 
     def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
@@ -176,63 +152,84 @@ class Writer(Appender):
         Unlike what a running forward says, nothing is kept in memory for it: raises OSError where the disk does not
         take it.
         """
-        with self.lock:
-            pending.over = True
-            self.pending.discard(pending)
-            body, nodes, texts = self.packer.pack(pending.facts)
-            self.batch.give_up()  # it is made for records of now; the journal has this one
-            self._append(pending, RECORD, when, (state, nodes, took_us, self.packer.summary(texts), body))
-            pending.facts.clear()
+        self.gate.in_turn(partial(self._brings, pending, state, took_us, when))
         if self.committer.idle:
             self.committer.begin()
+
+    def _brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
+        pending.over = True
+        self.pending.discard(pending)
+        body, nodes, texts = self.packer.pack(pending.facts)
+        self.batch.give_up()  # it is made for records of now; the journal has this one
+        self._append(pending, RECORD, when, (state, nodes, took_us, self.packer.summary(texts), body))
+        pending.facts.clear()
 
     def says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         """Write a fact said after its forward; `given` is what the fact was made of."""
-        with self.lock:
-            body, summary, texts = self.packer.pack_one(fact, given)
-            batch, number = self.batch, pending.number
-            if number is None or self.backlog.entries or self._closed:
-                batch.give_up()
-                self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
-            else:
-                when, at, data = time_ns() // 1000, self.pen.size, b""
-                try:
-                    rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
-                    data = pack_start(len(rest), crc32(rest)) + rest
-                    size = len(data)
-                    if at > ROTATE or write(self.pen.fd, data) != size:
-                        self._write_with_care(data)
-                    else:
-                        self.pen.size += size  # not `at` and that: a signal's handler may have written meanwhile
-                    if pending.batch is not batch:
-                        batch.add_old((number, self._generation << 40 | at, when, body, summary), self.pen.size)
-                    elif batch.open:
-                        batch.add_late(pending.line, texts, body)
-                except OSError as error:
-                    self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
-                except BaseException:
-                    self._stands(data)
-                    raise
+        self.gate.in_turn(partial(self._says, pending, fact, given))
         if self.committer.idle:
             self.committer.begin()
+
+    def _says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
+        body, summary, texts = self.packer.pack_one(fact, given)
+        batch, number = self.batch, pending.number
+        if number is None or self.backlog.entries or self._closed:
+            batch.give_up()
+            self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
+            return
+        when, at, data = time_ns() // 1000, self.pen.size, b""
+        try:
+            rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
+            data = pack_start(len(rest), crc32(rest)) + rest
+            size = len(data)
+            if at > ROTATE or write(self.pen.fd, data) != size:
+                self._write_with_care(data)
+            else:
+                self.pen.size = at + size
+            if pending.batch is not batch:
+                batch.add_old((number, self._generation << 40 | at, when, body, summary), self.pen.size)
+            elif batch.open:
+                batch.add_late(pending.line, texts, body)
+        except OSError as error:
+            self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
+        except BaseException:
+            self._stands(data)
+            raise
 
     def says_of_run(self, fact: Fact) -> None:
         """Write one of the run's own facts."""
-        with self.lock:
-            body, _, _ = self.packer.pack_one(fact, fact)
-            if self._say(None, LATE, (0, 0, NO_TIME, b"", body)):
-                at = self.pen.size - ENTRY_HEAD - len(body)
-                self.batch.add_old((OWN, self._generation << 40 | at, time_ns() // 1000, body, b""), self.pen.size)
+        self.gate.in_turn(partial(self._says_of_run, fact))
         if self.committer.idle:
             self.committer.begin()
 
-    def tells(self, about: bytes) -> None:
-        """Write something about the run: a packed map."""
-        with self.lock:
-            if self._say(None, ABOUT, (0, 0, NO_TIME, b"", about)):
-                self.batch.add_about(about)
+    def _says_of_run(self, fact: Fact) -> None:
+        body, _, _ = self.packer.pack_one(fact, fact)
+        if self._say(None, LATE, (0, 0, NO_TIME, b"", body)):
+            at = self.pen.size - ENTRY_HEAD - len(body)
+            self.batch.add_old((OWN, self._generation << 40 | at, time_ns() // 1000, body, b""), self.pen.size)
+
+    def says_to(self, pending: Pending, fact: Fact) -> None:
+        """Write a fact said to a forward that goes on; it is on its way to the disk when this returns."""
+        self.gate.in_turn(partial(self._says_to, pending, fact))
         if self.committer.idle:
             self.committer.begin()
+
+    def _says_to(self, pending: Pending, fact: Fact) -> None:
+        if pending.over:  # it ended meanwhile, in another thread
+            self._says(pending, fact, fact)
+            return
+        pending.facts.append(fact)
+        self._write_part(pending, spilled=True)
+
+    def tells(self, about: bytes) -> None:
+        """Write something about the run: a packed map."""
+        self.gate.in_turn(partial(self._tells, about))
+        if self.committer.idle:
+            self.committer.begin()
+
+    def _tells(self, about: bytes) -> None:
+        if self._say(None, ABOUT, (0, 0, NO_TIME, b"", about)):
+            self.batch.add_about(about)
 
     # -- forwards that go on
 
@@ -241,29 +238,25 @@ class Writer(Appender):
         self.pending.discard(pending)
         pending.over = True
 
-    def write_part(self, pending: Pending, *, spilled: bool = False) -> None:
+    def _write_part(self, pending: Pending, *, spilled: bool = False) -> None:
         """Write what is known of a forward that goes on; if `spilled` it leaves the forward's hands for good."""
-        with self.lock:
-            if pending.over or (self.backlog and not spilled):
-                return
-            inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
-            facts = pending.facts.copy()
-            if pending.parted and not facts and inside == pending.told_inside:
-                pending.since = monotonic()
-                return
-            inside = pending.without(
-                inside, {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED}
-            )
-            body, nodes, texts = self.packer.pack(facts)
-            summary = self.packer.summary(texts, inside=inside)
-            state = 0 if pending.parted else OPEN  # said with its first part only
-            self.batch.give_up()
-            if self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled) or spilled:
-                del pending.facts[: len(facts)]
-                pending.parted = True
-                pending.ended = next(filter(ends, facts), pending.ended)
-                pending.told_inside = inside
+        if pending.over or (self.backlog and not spilled):
+            return
+        inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
+        facts = pending.facts.copy()
+        if pending.parted and not facts and inside == pending.told_inside:
             pending.since = monotonic()
+            return
+        inside = pending.without(inside, {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED})
+        body, nodes, texts = self.packer.pack(facts)
+        summary = self.packer.summary(texts, inside=inside)
+        state = 0 if pending.parted else OPEN  # said with its first part only
+        self.batch.give_up()
+        part = Part(pending, len(facts), inside, next(filter(ends, facts), pending.ended))
+        if not self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.leaves):
+            if spilled:
+                part.leaves()
+        pending.since = monotonic()
 
     def write_parts(self, older_than: float) -> None:
         """Write down the forwards that have gone on for so long since they were last written down."""
@@ -273,7 +266,7 @@ class Writer(Appender):
                 if pending.over or (not pending.has_begun() and getrefcount(pending) == _UNKNOWN):
                     self.forgets(pending)  # an interrupt came before its forward knew of it, or once it was written
                 else:
-                    self.write_part(pending)
+                    self.gate.in_turn(partial(self._write_part, pending))
 
     def next_part(self) -> float | None:
         """Since when the forward waits that has waited longest to be written down."""
@@ -315,7 +308,7 @@ class Writer(Appender):
         if not pending.has_begun():
             self.forgets(pending)  # a Ctrl-C came before it began
             return
-        self.write_part(pending)
+        self._write_part(pending)
         pending.over = True
         if pending.number is not None and not self.backlog:
             self.batch.give_up()
