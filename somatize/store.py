@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -15,7 +14,7 @@ from .errors import BadName, NotStored, SomatizeError, StoreClosed
 from .storage import kept, place, values
 from .storage.kept import Entry as Kept
 from .storage.limits import Limit, bytes_of, seconds_of
-from .storage.opened import Opened, acquire, release
+from .storage.opened import Opened, acquire, exclusive, release
 from .storage.values import Named
 
 __all__ = ["Kept", "Named", "Store"]
@@ -60,7 +59,6 @@ class Store:
         self._keep_at_most = keep_at_most
         self._limit = None if keep_at_most is None else Limit(bytes_of(keep_at_most))
         self._path = Path(os.path.realpath(os.fspath(path)))
-        self._lock = threading.Lock()
         self._closed = False
         self._hold(make=True)
 
@@ -80,7 +78,7 @@ class Store:
         if self._closed:
             raise StoreClosed(f"this handle on {self._path} was closed; open another: Store({str(self._path)!r})")
         if self._opened.pid != os.getpid():
-            with self._lock:
+            with exclusive():
                 if self._opened.pid != os.getpid():
                     self._release.detach()
                     self._path = self._opened.path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from os import getpid
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
@@ -211,12 +210,11 @@ class Recorder:
         """Say a fact to a forward, or to the run; `made` is what was made of it."""
         writer = self._writer
         if sink is None:
-            work = partial(writer.says_of_run, made)
+            writer.says_of_run(made)
         elif sink.over:
-            work = partial(writer.says, sink, made, fact)
+            writer.says(sink, made, fact)
         else:
-            work = partial(sink.say, made)
-        work()
+            sink.say(made)
 
     def _warn_of(self, kind: str, several: Several) -> None:
         if self._warned:
@@ -281,9 +279,10 @@ class Recorder:
     def _writing(self) -> Writer:
         if self._closed:
             raise RecorderClosed(f"the recorder of run {self._run!r} is closed; open another on the same run to go on")
-        if self._writer.pid != getpid():
+        # Also where the process ends: what begins after its recorders were closed is recorded by a new writer.
+        if self._writer.pid != getpid() or self._writer.exiting:
             with opened_stores.exclusive():
-                if self._writer.pid != getpid():
+                if self._writer.pid != getpid() or self._writer.exiting:
                     self._retire.detach()
                     self._open()
         return self._writer

@@ -13,7 +13,7 @@ from io import FileIO
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import RecorderClosed
+from somatize.errors import RecorderClosed, RecordLost
 
 from . import journal, packing, speedups
 from .backlog import MOST_BYTES, Backlog
@@ -53,6 +53,8 @@ class Appender:
         """Up to where the journal was committed."""
         self.batch = self._begun(self.taken)
         self._closed = False
+        self.exiting = False
+        """Whether it is closed by the end of the process."""
         self._files: dict[int, FileIO] = {}
         self._generation = -1
 
@@ -101,7 +103,7 @@ class Appender:
         `written` is called once it is there, also where an interrupt comes on the way; perhaps twice then.
         """
         if self._closed:
-            raise RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
+            raise self._refusal()
         if not self.backlog:
             try:
                 self._append(pending, kind, time_ns() // 1000, said, written)
@@ -111,6 +113,11 @@ class Appender:
         if keep:
             self.backlog.add(pending, kind, time_ns() // 1000, said)
         return False
+
+    def _refusal(self) -> RecorderClosed | RecordLost:
+        if self.exiting:
+            return RecordLost(f"the process ends: a forward of run {self.name!r} that goes on is not recorded any more")
+        return RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
 
     def _refused(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
         self._tell_once(error)
@@ -169,7 +176,15 @@ class Appender:
             return True
         if end > self.pen.size:
             os.ftruncate(self.pen.fd, self.pen.size)
+        if self._closed and data:  # a handler closed it in the middle, so that nobody else writes it
+            write_whole(self.pen.fd, data, self.pen.size)
+            self.pen.size += len(data)
+            return True
         return False
+
+    def _grown(self, before: int, size: int) -> None:
+        """An entry was appended to a journal of so many bytes, unless a handler that closes wrote others before it."""
+        self.pen.size = before + size if self.pen.size == before else os.fstat(self.pen.fd).st_size
 
     def _leave(self) -> None:
         try:

@@ -6,11 +6,13 @@ memory at any rate, a slow disk makes no writer wait, and what happens after a c
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
-import threading
 import time
 from typing import TYPE_CHECKING
+
+from somatize.service_thread import Wakeup, start
 
 from . import journal, schema, speedups
 from .absorb import absorb, end_open
@@ -36,10 +38,10 @@ class Committer:
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
-        self._committing = threading.Lock()
-        self._wake = threading.Event()
+        self._wake = Wakeup()
         self._stopped = False
-        self._thread: threading.Thread | None = None
+        self._living = _thread.allocate_lock()  # taken by the thread as long as it lives
+        self._thread = 0
         self._last = 0.0
         self._swept = time.monotonic()
         self._not_before = 0.0
@@ -50,42 +52,49 @@ class Committer:
         """Tell the thread that there is something to do. Call it only if it is `idle`: that is checked cheaply."""
         self.idle = False
         self._last = time.monotonic()  # so that what follows in the next moments is committed with it
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="somatize-commit", daemon=True)
-            self._thread.start()
+        if not self._living.locked():
+            start(self._run)
         self._wake.set()
 
     def flush(self) -> None:
-        """Write down and commit, in this thread, all that was said before the call."""
-        self._parts(everything=True)
-        self._commit(patient=False)
+        """Write down and commit all that was said before the call.
 
-    def stop(self) -> None:
+        Not where a handler of a signal came in the middle of what its thread writes: that stays in the journal.
+        """
+        self._parts(everything=True)
+        if not self._opened.is_within():
+            self._opened.records.served(lambda: self._commit(patient=False))
+
+    def stop(self, patience: float = 5.0) -> None:
         """End the thread. What is not committed stays in the journals."""
         self._stopped = True
         self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread != _thread.get_ident() and self._living.acquire(timeout=patience):
+            self._living.release()
 
     def _run(self) -> None:
-        while not self._stopped:
-            pause = self._until_due()
-            if pause is None:
-                self._sleep()
-                continue
-            if self._wake.wait(pause):
-                self._wake.clear()
-            if not self._stopped:
-                self._turn()
+        if not self._living.acquire(blocking=False):
+            return
+        self._thread = _thread.get_ident()
+        try:
+            while not self._stopped:
+                pause = self._until_due()
+                if pause is None:
+                    self._sleep()
+                    continue
+                self._wake.wait(pause)
+                if not self._stopped:
+                    self._turn()
+        finally:
+            self._thread = 0
+            self._living.release()
 
     def _sleep(self) -> None:
-        self._wake.clear()
         self.idle = True
         # Looked at again after `idle` was set: whoever appended just before saw it still unset.
         if self._until_due() is None and not self._stopped:
             self._wake.wait()
         self.idle = False
-        self._wake.clear()
 
     def _until_due(self) -> float | None:
         """Seconds until there is something to do; None if there is nothing."""
@@ -104,7 +113,7 @@ class Committer:
             self._parts(everything=False)
             now = time.monotonic()
             if now >= max(self._last + EVERY, self._not_before):
-                self._commit(patient=True)
+                self._opened.records.served(lambda: self._commit(patient=True))
                 for writer in list(self._opened.writers.values()):
                     if writer.retired and not writer.backlog:
                         writer.end_at_exit()
@@ -129,17 +138,16 @@ class Committer:
             writer.write_parts(0.0 if everything else EVERY)
 
     def _commit(self, *, patient: bool) -> None:
-        with self._committing:
-            self._last = time.monotonic()
-            if self._opened.writers and not self._opened.is_there():
-                raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
-            for writer in list(self._opened.writers.values()):
-                batch = writer.next_batch()
-                if batch.whole and batch.start == writer.taken:
-                    self._store_batch(writer, batch)
-                else:
-                    self._read_back(writer, batch.end, patient)
-            self._opened.told.discard("commit")
+        self._last = time.monotonic()
+        if self._opened.writers and not self._opened.is_there():
+            raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
+        for writer in list(self._opened.writers.values()):
+            batch = writer.next_batch()
+            if batch.whole and batch.start == writer.taken:
+                self._store_batch(writer, batch)
+            else:
+                self._read_back(writer, batch.end, patient)
+        self._opened.told.discard("commit")
 
     def _store_batch(self, writer: Writer, batch: Batch) -> None:
         if batch.end == writer.taken and not writer.closing:

@@ -364,22 +364,25 @@ class Environment:
         finally:
             os.close(fd)
 
-    def close(self, patience: float = 60.0) -> bool:
-        """Unmap the file, once the transactions of other threads have ended.
-
-        False, and it is to be closed again, if they take longer or this thread has one.
-        """
+    def close(self) -> None:
+        """Unmap the file. Call it where nobody has a transaction: within `shut`, or in a forked child."""
         self._service.stop()
+        env, fd = self._env, self._fd
+        self._env, self._fd = None, -1
+        self._let_go(env, fd)
+
+    @contextmanager
+    def shut(self, patience: float) -> Iterator[bool]:
+        """Let other threads begin no transaction; gives whether those that go on ended within so many seconds."""
         with self._gate.door:
             try:
-                if self._gate.shut(patience):
-                    env, fd = self._env, self._fd
-                    self._env, self._fd = None, -1
-                    self._let_go(env, fd)
-                    return True
-                return False
+                yield self._gate.shut(patience)
             finally:
                 self._gate.open()
+
+    def has_me(self) -> bool:
+        """Whether this thread has a transaction open."""
+        return self._gate.has_me()
 
     def before_fork(self) -> None:
         """Let no transaction be open at the moment of a fork: the child would share it."""

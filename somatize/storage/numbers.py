@@ -140,7 +140,8 @@ class RunGate:
 
     def give_back(self, number: int) -> None:
         """The number was not written down, and nobody was let in since it was taken: the next one gets it."""
-        self.count[0] = number
+        if self.count[0] == number + 1:
+            self.count[0] = number
 
     def leave(self) -> None:
         """Let others take numbers; called again where an interrupt kept it from that."""

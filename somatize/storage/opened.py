@@ -11,11 +11,12 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from somatize.errors import DamagedStore, StoreReadOnly
+from somatize.service_thread import ServiceThread
 
 from . import place
 from .environment import Environment, create
@@ -26,6 +27,10 @@ from .used import Used
 if TYPE_CHECKING:
     from .committer import Committer
     from .writer import Writer
+
+
+_PATIENCE = 0.3
+"""Seconds that closing waits for those who read; what they take longer is left open until another is closed."""
 
 
 class Opened:
@@ -46,7 +51,6 @@ class Opened:
         self._values: Environment | None = None
         self._gates: dict[int, tuple[RunGate, int]] = {}
         self._committer: Committer | None = None
-        self._lock = threading.Lock()
         self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.locks = Locks(path / place.LOCKS, writable=self.writable)
@@ -89,44 +93,57 @@ class Opened:
     @property
     def values(self) -> Environment:
         """The file of kept values, opened when first asked for."""
-        with self._lock:
-            if self._values is None:
-                path = self.follow()
-                if path is None:
-                    raise place.gone(self._path)
-                self._values = Environment(
-                    path, place.VALUES, writable=self.writable, full_sync=False, follow=self.follow
-                )
-            return self._values
+        return self._values or _service.run(self._open_values)
+
+    def _open_values(self) -> Environment:
+        if self._values is None:
+            path = self.follow()
+            if path is None:
+                raise place.gone(self._path)
+            self._values = Environment(path, place.VALUES, writable=self.writable, full_sync=False, follow=self.follow)
+        return self._values
 
     @property
     def committer(self) -> Committer:
         """The thread that takes journals in; it starts when it first has something to do."""
+        return self._committer or _service.run(self._make_committer)
+
+    def _make_committer(self) -> Committer:
         from .committer import Committer
 
-        with self._lock:
-            if self._committer is None:
-                self._committer = Committer(self)
-            return self._committer
+        if self._committer is None:
+            self._committer = Committer(self)
+        return self._committer
 
     def gate(self, run: int) -> RunGate:
         """Where the forwards of a run get their numbers in this process; `leave_gate` gives it back."""
-        with self._lock:
-            if run in self._gates:
-                gate, users = self._gates[run]
-            else:
-                gate, users = RunGate(self.path / place.NUMBERS, run, self.locks), 0
-            self._gates[run] = gate, users + 1
-            return gate
+        return _service.run(lambda: self._gate_of(run), undo=lambda _: self.leave_gate(run))
+
+    def _gate_of(self, run: int) -> RunGate:
+        if run in self._gates:
+            gate, users = self._gates[run]
+        else:
+            gate, users = RunGate(self.path / place.NUMBERS, run, self.locks), 0
+        self._gates[run] = gate, users + 1
+        return gate
 
     def leave_gate(self, run: int) -> None:
         """Let go of what `gate` gave: the last writer of a run in this process takes no file with it."""
-        with self._lock:
-            gate, users = self._gates.pop(run)
-            if users > 1:
-                self._gates[run] = gate, users - 1
-                return
-        gate.close()
+        _service.run(lambda: self._leave_gate(run))
+
+    def _leave_gate(self, run: int) -> None:
+        gate, users = self._gates.pop(run)
+        if users > 1:
+            self._gates[run] = gate, users - 1
+        else:
+            gate.close()
+
+    def is_within(self) -> bool:
+        """Whether this very thread is in the middle of writing or reading: then a handler of a signal asks.
+
+        What it asks for must not wait for those that wait for this thread.
+        """
+        return any(gate.is_mine() for gate, _ in list(self._gates.values()))
 
     def is_alive(self, writer: int) -> bool:
         """Whether the process of a writer lives, and has it open."""
@@ -164,20 +181,25 @@ class Opened:
     def finish(self) -> None:
         """End what this process has to say to the store; what fails is warned about, as nobody is left to catch it."""
         for writer in list(self.writers.values()):
+            writer.exiting = True
             writer.end_at_exit()
 
-    def close(self) -> None:
-        """Let go of every file."""
+    def close(self) -> bool:
+        """Let go of every file; False, and nothing is let go of, where somebody goes on reading."""
         if self._committer is not None:
             self._committer.stop()
         self.used.write(self)
+        environments = [one for one in (self.records, self._values) if one is not None]
+        with ExitStack() as stack:
+            if not all(stack.enter_context(one.shut(_PATIENCE)) for one in environments):
+                return False
+            for environment in environments:
+                environment.close()
         for gate, _ in self._gates.values():
             gate.close()
-        for environment in (self.records, self._values):
-            if environment is not None:
-                environment.close()
         self.locks.close()
         self._forget_directory()
+        return True
 
     def _forget_directory(self) -> None:
         if self._directory >= 0:
@@ -211,6 +233,9 @@ class Opened:
 
 _all: dict[tuple[int, int], Opened] = {}
 _lock = threading.RLock()
+"""Held while stores are opened and closed, which the thread of `_service` does, and while the process is forked."""
+_exclusive = threading.RLock()
+_service = ServiceThread()
 
 
 def acquire(path: Path, *, make: bool = False) -> Opened:
@@ -218,42 +243,45 @@ def acquire(path: Path, *, make: bool = False) -> Opened:
 
     Every call needs a `release`. Raises what `place.make`, `place.check_format` and `Environment` raise.
     """
-    with place.refusing(path):
-        return _acquired(path, make=make)
+    return _service.run(lambda: _acquired(path, make=make), undo=release)
 
 
 def _acquired(path: Path, *, make: bool) -> Opened:
-    if make:
-        place.make(path, _fill)
-    with _lock:
-        place.check_format(path)
+    with place.refusing(path):
         if make:
-            place.complete(path)
-        found = path.stat()
-        identity = (found.st_dev, found.st_ino)
-        opened = _all.get(identity)
-        if opened is None:
-            opened = _all[identity] = Opened(path, identity)
-        elif opened.follow() is None:  # this system does not say where a directory was moved to
-            opened.moved_to(path)
-        opened.references += 1
-        return opened
+            place.make(path, _fill)
+        with _lock:
+            place.check_format(path)
+            if make:
+                place.complete(path)
+            found = path.stat()
+            identity = (found.st_dev, found.st_ino)
+            opened = _all.get(identity)
+            if opened is None:
+                opened = _all[identity] = Opened(path, identity)
+            elif opened.follow() is None:  # this system does not say where a directory was moved to
+                opened.moved_to(path)
+            opened.references += 1
+            return opened
 
 
 def release(opened: Opened) -> None:
-    """Give back what `acquire` gave; the last one closes the store."""
+    """Give back what `acquire` gave; the last one closes the store, or leaves that to a later call if it is read."""
+    if opened.pid == os.getpid():
+        _service.run(lambda: _released(opened))
+
+
+def _released(opened: Opened) -> None:
     with _lock:
         opened.references -= 1
-        if opened.references or opened.pid != os.getpid():
-            return
-        if _all.get(opened.identity) is opened:
-            del _all[opened.identity]
-        opened.close()
+        for one in list(_all.values()):
+            if not one.references and one.close() and _all.get(one.identity) is one:
+                del _all[one.identity]
 
 
 def exclusive() -> AbstractContextManager[Any]:
-    """What is held while stores are opened and closed in this process; a forked child has its own."""
-    return _lock
+    """What is held while what a forked child inherited is opened anew; a child has its own."""
+    return _exclusive
 
 
 def _fill(directory: Path) -> None:
@@ -274,8 +302,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.RLock()
+    global _lock, _exclusive, _service
+    _lock, _exclusive, _service = threading.RLock(), threading.RLock(), ServiceThread()
     inherited = list(_all.values())
     _all.clear()
     for opened in inherited:

@@ -25,7 +25,7 @@ from .pending import Part, Pending, ends
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from somatize.facts import Fact
 
@@ -50,6 +50,9 @@ class Writer(Appender):
         self.closing = False
         """Whether nothing more can be said, so that the next commit is its last."""
         self.closed_in_store = False
+        self.current: Pending | None = None
+        """The forward whose record is written just now."""
+        self._finished = False
         self.pending: set[Pending] = set()
         """The forwards that go on."""
         opened.locks.take(locks.of_writer(self.id))
@@ -93,7 +96,10 @@ class Writer(Appender):
 
     def _ends(self, pending: Pending, state: int, took_us: int) -> None:
         if pending.over:
+            if self._closed:
+                raise self._refusal()
             return
+        self.current = pending
         facts = pending.facts
         body, nodes, texts = self.packer.pack(facts)
         summary = b"" if texts is None else self.packer.summary(texts)
@@ -122,7 +128,7 @@ class Writer(Appender):
                 if at > ROTATE or write(self.pen.fd, data) != size:
                     self._write_with_care(data)
                 else:
-                    self.pen.size = at + size
+                    self._grown(at, size)
                 pending.number = number
                 pending.over = True
                 pending.batch = batch
@@ -136,13 +142,14 @@ class Writer(Appender):
                     gate.give_back(number)
                 self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
             except BaseException:
+                self.current = None
                 self._settle(pending, number, data, pending.is_over)
                 if pending.over:
                     self.pending.discard(pending)
                 raise
             finally:
                 self._leave()
-        pending.over = True
+        pending.over, self.current = True, None
         self.pending.discard(pending)
         facts.clear()
 
@@ -185,7 +192,7 @@ class Writer(Appender):
             if at > ROTATE or write(self.pen.fd, data) != size:
                 self._write_with_care(data)
             else:
-                self.pen.size = at + size
+                self._grown(at, size)
             if pending.batch is not batch:
                 batch.add_old((number, self._generation << 40 | at, when, body, summary), self.pen.size)
             elif batch.open:
@@ -253,9 +260,9 @@ class Writer(Appender):
         state = 0 if pending.parted else OPEN  # said with its first part only
         self.batch.give_up()
         part = Part(pending, len(facts), inside, next(filter(ends, facts), pending.ended))
-        if not self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.leaves):
-            if spilled:
-                part.leaves()
+        self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.leaves)
+        if spilled:
+            part.leaves()
         pending.since = monotonic()
 
     def write_parts(self, older_than: float) -> None:
@@ -283,23 +290,59 @@ class Writer(Appender):
         self.committer.begin()
 
     def close(self) -> None:
-        """Return when all is committed. Raises `RecordLost` if something could not be written down."""
-        with self.lock:
-            if self._closed:
-                return
-            self.drain()
-            for pending in list(self.pending):
+        """Return when all is committed. Raises `RecordLost` if something could not be written down.
+
+        Where a handler of a signal calls it in the middle of what its thread writes, it returns once all that was said
+        is in the journal; the committing thread, or the end of the process, sees to the rest.
+        """
+        if self._closed:
+            return
+        if self.gate.is_mine():
+            self._catch_up()
+            self._shut()
+        else:
+            self.gate.in_turn(self._shut)
+        if self.opened.is_within():
+            self.retire()
+        else:
+            self._finish()
+
+    def _catch_up(self) -> None:
+        """Write what was put off until what this thread was interrupted in is written."""
+        if self.pen.fd >= 0:
+            self.batch.give_up()
+            self.pen.size = max(self.pen.size, os.fstat(self.pen.fd).st_size)
+        after, self.gate.after = self.gate.after, []
+        for work in after:
+            work()
+
+    def _shut(self) -> None:
+        if self._closed:
+            return
+        self._drain()
+        for pending in list(self.pending):
+            if pending is not self.current:  # else this came in the middle of writing it, and it will be written
                 self._left_open(pending)
-            self.shut = self._closed = self.closing = True
-            self.pen.close()
+        self.shut = self._closed = self.closing = True
+        self.pen.close()
+
+    def _finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
         problem: OSError | None = None
         try:
             self.committer.flush()
             self._end()
         except OSError as error:
             problem = error
+        except BaseException:  # an interrupt: it is for the committing thread, or the end of the process
+            self._finished = False
+            self.retire()
+            raise
         finally:
-            self._let_go()
+            if self._finished:
+                self._let_go()
         self._judge(problem)
 
     def _left_open(self, pending: Pending) -> None:
@@ -359,7 +402,8 @@ class Writer(Appender):
     def end_at_exit(self) -> None:
         """Close, where nobody is left to catch an error."""
         try:
-            self.close()
+            self.gate.in_turn(self._shut)
+            self._finish()
         except Exception as error:
             warn(str(error))
 
