@@ -209,7 +209,7 @@ class Appender:
     def drain(self) -> None:
         """Write what was kept in memory, as far as there is room."""
         if self.backlog:
-            self.gate.in_turn(self._drain)
+            self.gate.alone(self._drain)
 
     def _drain(self) -> None:
         if self.backlog:
@@ -256,7 +256,7 @@ class Appender:
     def next_batch(self) -> Batch:
         """What was written since the last call; what follows goes to a new one."""
         found: list[Batch] = []
-        self.gate.in_turn(lambda: found.append(self._next_batch()))
+        self.gate.alone(lambda: found.append(self._next_batch()))
         return found[0]
 
     def _next_batch(self) -> Batch:

@@ -62,7 +62,7 @@ class RunGate:
         if length < start + _PAGE:
             os.pwrite(fd, bytes(start + _PAGE - length), length)
 
-    def alone(self, following: int) -> None:
+    def begin(self, following: int) -> None:
         """Begin as the run's only writing process; `following` is the next number."""
         self.count[0] = following
         self.flags[BUSY] = 0
@@ -80,7 +80,7 @@ class RunGate:
         time.sleep(_SETTLED)
         while self.flags[BUSY]:
             if not others_live():
-                self.alone(following())
+                self.begin(following())
                 return
             if time.monotonic() > until:
                 raise RecordError(
@@ -98,7 +98,7 @@ class RunGate:
         self.count[0] = number + 1
         return number
 
-    def in_turn(self, work: Callable[[], object]) -> bool:
+    def alone(self, work: Callable[[], object]) -> bool:
         """Do what writes, with the lock held.
 
         What a handler of a signal wants written in the middle of that is done right after it; then the answer is False.
@@ -127,10 +127,10 @@ class RunGate:
                 work = self.after.pop(0)
             except IndexError:
                 return  # another thread was quicker
-            self.in_turn(work)
+            self.alone(work)
 
     def is_mine(self) -> bool:
-        """Whether this very thread is in the middle of `in_turn`, which a handler of a signal must not wait for."""
+        """Whether this very thread is in the middle of `alone`, which a handler of a signal must not wait for."""
         return self.busy == get_ident()
 
     def hold(self) -> None:

@@ -137,10 +137,9 @@ def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
     """What tells the number that follows all that the run holds. It reads the journals only if it is asked."""
 
     def following() -> int:
-        highest = opened.records.read_retried(lambda reading: _highest(reading, run))
-        for path in journal_files(opened):
-            highest = max(highest, _highest_in(path, run))
-        return highest + 1
+        # The journals first: what has left one by the time it is looked at is in the records then.
+        appended = max((_highest_in(path, run) for path in journal_files(opened)), default=-1)
+        return max(appended, opened.records.read_retried(lambda reading: _highest(reading, run))) + 1
 
     return following
 
@@ -157,8 +156,11 @@ def _highest(reading: Reading, run: int) -> int:
 
 
 def _highest_in(path: Path, run: int) -> int:
-    with path.open("rb") as file:
-        content = file.read()
+    try:
+        with path.open("rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return -1
     found = journal.read_header(content)
     if found is None or found[0]["run"] != run:
         return -1
@@ -172,7 +174,7 @@ def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
     if len([one for one in opened.writers.values() if one.run == writer.run]) > 1:
         return  # this process counts already
     if not others:
-        writer.gate.alone(following())
+        writer.gate.begin(following())
     else:
         writer.gate.join(following, lambda: bool(live_writers(opened, writer.run) - mine))
 

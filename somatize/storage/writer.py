@@ -90,7 +90,7 @@ class Writer(Appender):
 
     def ends(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
-        self.gate.in_turn(partial(self._ends, pending, state, took_us))
+        self.gate.alone(partial(self._ends, pending, state, took_us))
         if self.committer.idle:
             self.committer.begin()
 
@@ -159,7 +159,7 @@ class Writer(Appender):
         Unlike what a running forward says, nothing is kept in memory for it: raises OSError where the disk does not
         take it.
         """
-        self.gate.in_turn(partial(self._brings, pending, state, took_us, when))
+        self.gate.alone(partial(self._brings, pending, state, took_us, when))
         if self.committer.idle:
             self.committer.begin()
 
@@ -173,7 +173,7 @@ class Writer(Appender):
 
     def says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         """Write a fact said after its forward; `given` is what the fact was made of."""
-        self.gate.in_turn(partial(self._says, pending, fact, given))
+        self.gate.alone(partial(self._says, pending, fact, given))
         if self.committer.idle:
             self.committer.begin()
 
@@ -205,7 +205,7 @@ class Writer(Appender):
 
     def says_of_run(self, fact: Fact) -> None:
         """Write one of the run's own facts."""
-        self.gate.in_turn(partial(self._says_of_run, fact))
+        self.gate.alone(partial(self._says_of_run, fact))
         if self.committer.idle:
             self.committer.begin()
 
@@ -217,7 +217,7 @@ class Writer(Appender):
 
     def says_to(self, pending: Pending, fact: Fact) -> None:
         """Write a fact said to a forward that goes on; it is on its way to the disk when this returns."""
-        self.gate.in_turn(partial(self._says_to, pending, fact))
+        self.gate.alone(partial(self._says_to, pending, fact))
         if self.committer.idle:
             self.committer.begin()
 
@@ -230,7 +230,7 @@ class Writer(Appender):
 
     def tells(self, about: bytes) -> None:
         """Write something about the run: a packed map."""
-        self.gate.in_turn(partial(self._tells, about))
+        self.gate.alone(partial(self._tells, about))
         if self.committer.idle:
             self.committer.begin()
 
@@ -273,7 +273,7 @@ class Writer(Appender):
                 if pending.over or (not pending.has_begun() and getrefcount(pending) == _UNKNOWN):
                     self.forgets(pending)  # an interrupt came before its forward knew of it, or once it was written
                 else:
-                    self.gate.in_turn(partial(self._write_part, pending))
+                    self.gate.alone(partial(self._write_part, pending))
 
     def next_part(self) -> float | None:
         """Since when the forward waits that has waited longest to be written down."""
@@ -301,7 +301,7 @@ class Writer(Appender):
             self._catch_up()
             self._shut()
         else:
-            self.gate.in_turn(self._shut)
+            self.gate.alone(self._shut)
         if self.opened.is_within():
             self.retire()
         else:
@@ -402,7 +402,7 @@ class Writer(Appender):
     def end_at_exit(self) -> None:
         """Close, where nobody is left to catch an error."""
         try:
-            self.gate.in_turn(self._shut)
+            self.gate.alone(self._shut)
             self._finish()
         except Exception as error:
             warn(str(error))

@@ -18,7 +18,7 @@ WRITING = ("recorder.py", "writer.py", "packing.py", "numbers.py", "appending.py
 STEPS = (
     "opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "__call__", "says", "say",
     "finishes", "adds", "_say", "_append", "_write_with_care", "take", "pack_one",
-    "in_turn", "_ends", "_says", "_leave", "_grown",
+    "alone", "_ends", "_says", "_leave", "_grown",
 )
 # fmt: on
 
