@@ -25,7 +25,7 @@ from .pending import Part, Pending, ends
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from somatize.facts import Fact
 
