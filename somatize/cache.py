@@ -84,6 +84,7 @@ class Cache:
         self._seed = seed
         self._held: set[int] = set()
         self._root: Name | None = None
+        self._ignored = self._ignoring()
         self.names = self._name_all(input_)
         self.gradient = carries_gradient(input_)
         """Whether the input requires a gradient, which what is recalled would cut off."""
@@ -129,7 +130,7 @@ class Cache:
         if self._root is None:
             return True
         try:
-            return given(input_, "input", self._ignoring()).digest == self._root.digest
+            return given(input_, "input", self._ignored).digest == self._root.digest
         except Exception:
             return False
 
@@ -153,7 +154,9 @@ class Cache:
         words = training_in(self._implementations[node].thing)
         if words is None:
             return None
-        return f"node {node!r} is frozen and in training mode, in which it is {words} that runs otherwise: call .eval()"
+        return (
+            f"node {node!r} is frozen and in training mode ({words}), so that no two runs are alike: call .eval() on it"
+        )
 
     def recall(self, digest: str) -> Found | None:
         """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
@@ -219,7 +222,7 @@ class Cache:
                 continue
             try:
                 if not step.inputs and self._root is None:
-                    self._root = given(input_, "input", self._ignoring(), self._held)
+                    self._root = given(input_, "input", self._ignored, self._held)
                 names[number] = self._named(self._naming, number, names)
             except Exception as error:
                 self.unnamed[number] = f"{_why(error)}, at node {step.node!r}"

@@ -8,6 +8,7 @@ has run. Only what runs is compared: a hit costs nothing.
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections.abc import Collection
 from typing import Any
@@ -57,16 +58,17 @@ class Integrity:
 
     def _look_ahead(self, hits: Collection[int]) -> None:
         found = roles(self._cache.plan, hits)
-        self._runs = {number for number, role in enumerate(found) if role is Role.RUN}
+        self._runs = [number for number, role in enumerate(found) if role is Role.RUN]
+        running = set(self._runs)
         self.checked: set[int] = set()
         """The steps that run and whose results are to be kept, and those that feed them and run too."""
         for step in reversed(self._steps):
-            if step.number not in self._runs:
+            if step.number not in running:
                 continue
             kept = step.marks.cached is not None and (step.number in self._cache.names or step.marks.mapped is not None)
             if kept or step.number in self.checked:
                 self.checked.add(step.number)
-                self.checked.update(source for source in step.inputs if source in self._runs)
+                self.checked.update(source for source in step.inputs if source in running)
 
     def missed(self, number: int) -> None:
         """What was to be recalled has to run after all, out of order."""
@@ -105,8 +107,8 @@ class Integrity:
         if not readers or type(value) in _FIXED:
             return
         if self._ordered and len(self._readers[number]) == 1 and self._steps[readers[0]].marks.mapped is None:
-            following = min((one for one in self._runs if one > number), default=-1)
-            if readers[0] == following:  # nothing runs before it is read
+            following = bisect.bisect_right(self._runs, number)
+            if readers[0] == self._runs[following]:  # nothing runs before it is read
                 return
         self._digests[number] = self._digest(value)
 
@@ -202,8 +204,8 @@ class Integrity:
             if type(self._input) in _FIXED or self._cache.input_is_as_named(self._input):
                 return None
             return f"the input changed before it was run{self._sharing(self._others(INPUT, number))}"
-        for source in step.inputs:
-            handed = value[self._steps[source].node] if len(step.inputs) > 1 else value
+        for name, source in zip(step.names, step.inputs, strict=True):
+            handed = value[name] if len(step.inputs) > 1 else value
             if self._value_changed(source, number, handed):
                 others = self._others(source, number)
                 return f"what {self._steps[source].node!r} gave it changed before it was run{self._sharing(others)}"

@@ -647,12 +647,27 @@ def in_training(module: Any) -> str | None:
         return f"dropout of {name}" if module.dropout else None
     if isinstance(module, nn.RReLU):
         return name if module.lower != module.upper else None
-    return f"{name}, whose code reads `training`" if _reads_training(cls) else None
+    if isinstance(module, torch.jit.ScriptModule):
+        return f"{module.original_name}, a ScriptModule that may draw or count"
+    if _reads_training(cls):
+        return f"{name}, whose code reads `training`"
+    hooks = [hook for held in (module._forward_pre_hooks, module._forward_hooks) for hook in held.values()]
+    kinds: list[Any] = [type(hook) for hook in hooks]
+    reads = any(map(reads_training, hooks)) or any(map(_reads_training, kinds))
+    return f"{name}, a hook of which reads `training`" if reads else None
+
+
+def parts_of_scripted(thing: Any) -> list[Any] | None:
+    """The modules and parameters in a ScriptModule, which also holds what it was made of; None for anything else."""
+    torch = loaded()
+    if torch is None or not is_module(thing) or not isinstance(thing, torch.jit.ScriptModule):
+        return None
+    return [*thing.children(), *thing.parameters(recurse=False)]
 
 
 def reads_training(function: Any) -> bool:
     """Whether the code of a function, or a function within it, reads an attribute `training`."""
-    pending = [function.__code__]
+    pending = [code] if (code := getattr(function, "__code__", None)) is not None else []
     while pending:
         code = pending.pop()
         if "training" in code.co_names or "training" in code.co_consts:
@@ -661,10 +676,13 @@ def reads_training(function: Any) -> bool:
     return False
 
 
+_KNOWN_IN_TRAINING = ("torch.nn.modules.", "torch.nn.parallel.", "torch._dynamo.", "torch.fx.", "torch.jit.")
+
+
 @functools.lru_cache(maxsize=1024)
 def _reads_training(cls: type) -> bool:
     for base in cls.__mro__:
-        if base.__module__.startswith("torch.nn.modules."):
+        if base.__module__.startswith(_KNOWN_IN_TRAINING):
             continue
         for member in vars(base).values():
             function = getattr(member, "fget", None) or getattr(member, "__func__", member)

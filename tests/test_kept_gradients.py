@@ -221,6 +221,8 @@ TRAINING = {
     "rrelu": lambda: nn.RReLU(),
     "transformer": lambda: nn.TransformerEncoderLayer(4, 1, 8, batch_first=True),
     "functional": Drops,
+    "spectral norm by a hook": lambda: nn.utils.spectral_norm(nn.Linear(4, 4)),
+    "a compiled module": lambda: torch.compile(nn.Dropout(0.5), backend="eager"),
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
 }
 
@@ -270,6 +272,7 @@ def linear_that_says(name):
         lambda: nn.Dropout(0.0),
         lambda: nn.BatchNorm1d(4, track_running_stats=False),
         lambda: nn.LSTM(4, 4, dropout=0.0),
+        lambda: torch.compile(nn.Linear(4, 4), backend="eager"),
         lambda: linear_that_says("Net"),
     ],
 )
@@ -280,6 +283,15 @@ def test_what_is_the_same_in_both_modes_is_kept_in_training_mode(store, make):
         ["ran net", "kept net"],
         [],
     )
+
+
+def test_a_module_that_was_scripted_is_kept_once_it_evaluates(store):
+    warnings.simplefilter("ignore")  # what torch says of scripting
+    net = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).requires_grad_(False))
+    graph = Graph.somatize(node(net).named("net").frozen().cached())
+    assert "training mode" in told(graph, torch.ones(1, 4), store)[2][0]
+    net.eval()
+    assert told(graph, torch.ones(1, 4), store)[1:] == (["ran net", "kept net"], [])
 
 
 def test_a_mapped_module_in_training_mode_keeps_no_item(store):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from somatize import tensors
+
 from .bytecode import read
 from .hashing import SCALARS
 from .outside import is_library
@@ -77,7 +79,8 @@ def _parts(thing: Any, code: bool) -> list[Any]:
             return _of_function(thing, code)
         if isinstance(thing, type):
             return [] if not code or is_library(thing.__module__) else [*thing.__bases__, *vars(thing).values()]
-        return [*_held(thing), *([type(thing)] if code else [])]
+        scripted = tensors.parts_of_scripted(thing)
+        return scripted if scripted is not None else [*_held(thing), *([type(thing)] if code else [])]
     except Exception:  # an object may raise when it is looked at, and then shows nothing
         return []
 
