@@ -50,9 +50,10 @@ class Worker:
     ) -> Worker:
         """A worker that the command `argv` starts: ``[sys.executable, "-m", "somatize.worker"]``, also through ssh.
 
-        With the mode ``"network"`` code travels, that of the modules in `send` by value too; with ``"project"`` only
-        names and state do, and the worker imports the classes itself. `env` is added to this environment. `timeout`
-        is how many seconds a trip may take, for hosts that hang. Raises `BadWorker` for what cannot be.
+        With the mode ``"network"`` code travels, that of the modules in `send` by value too, which node code there can
+        also import; with ``"project"`` only names and state do, and the worker imports the classes itself. `env` is
+        added to this environment. `timeout` is how many seconds a trip may take, for hosts that hang. Raises
+        `BadWorker` for what cannot be.
         """
         if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
             raise BadWorker(f"argv={argv!r}: it is a list of texts, a command and its arguments")
@@ -61,6 +62,11 @@ class Worker:
         if isinstance(send, str):
             raise BadWorker(f"send={send!r}: it is a list of modules, as [{send!r}]")
         send = tuple(send)
+        if send and mode == "project":
+            raise BadWorker(
+                f"mode='project' and send={list(send)!r}: in that mode no code travels, and a worker imports from its "
+                "own checkout; give it the way there, with env={'PYTHONPATH': ...} or cwd=, or use mode='network'"
+            )
         for name in send:
             if not _is_module(name):
                 raise BadWorker(f"send={list(send)!r}: there is no module {name!r} here")

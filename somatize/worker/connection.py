@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from somatize.elsewhere import HELD, Landed, Said, Trip
 from somatize.errors import BadWorker, BrokerClosed, HostTimeout, SomatizeWarning, WorkerDied, WorkerError
 
-from . import payload
+from . import modules, payload
 from .process import Process
 from .segments import Probe, Segments, sees
 from .serve import about, libraries
@@ -316,6 +316,8 @@ class Connection:
         finally:
             probe.close()
         wire.segments = Segments() if ready.fields["shares"] else None
+        if self.worker.send:
+            wire.send("modules", *modules.offered(self.worker.send, shares=ready.fields["shares"]), until=until)
         _compare_majors(self.host, known, ready.fields["libraries"])
         os.set_blocking(process.reading, False)
         return hello

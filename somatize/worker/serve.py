@@ -15,7 +15,7 @@ from somatize import tensors
 from somatize.errors import NotSendable
 from somatize.program import INPUT
 
-from . import payload, standard
+from . import modules, payload, standard
 from .far import Ended, FarProgram, Replies, run, run_items
 from .life import Life
 from .machine import Machine
@@ -115,6 +115,8 @@ class Server:
     def _answer(self, message: Message) -> None:
         if message.kind == "over":
             self._held.pop(message.fields["forward"], None)
+        elif message.kind == "modules":
+            modules.taken(message.fields, message.buffers)
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
             standard.settle()  # nobody waits for this

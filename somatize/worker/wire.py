@@ -21,7 +21,7 @@ import msgpack
 
 from .segments import SMALLEST, Segments
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever what is said, or how, changes; both ends have to have the same."""
 
 GREETING = b"\x00\x01somatize worker\x01\x00"

@@ -313,7 +313,7 @@ def test_weights_go_along_as_state_and_learn_there(broker: Broker) -> None:
     class Learns:
         def __init__(self):
             self.net = torch.nn.Linear(4, 1)
-            self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+            self.opt = torch.optim.SGD(self.net.parameters(), lr=0.01)
 
         def forward(self, x):
             loss = self.net(x).pow(2).mean()

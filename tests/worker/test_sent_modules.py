@@ -1,0 +1,153 @@
+"""Modules that are named in ``send=`` can be imported by node code at a worker, here and where no file is shared."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from somatize import Broker, Graph, Worker, node
+from somatize.errors import BadWorker, SomatizeWarning
+from somatize.worker import connection, modules
+
+from .conftest import ARGV, spawned
+
+FILES = {
+    "sent_alone.py": "import math\nK = 3\nclass Cls: pass\ndef f(x): return x + K\ndef root(x): return math.sqrt(x)\n",
+    "sent_pkg/__init__.py": "from .core import f as f\nNAME = __name__\n",
+    "sent_pkg/core.py": "from . import deep\ndef f(x): return deep.inner.g(x) + 1\n",
+    "sent_pkg/deep/__init__.py": "from . import inner\n",
+    "sent_pkg/deep/inner.py": "from ..other import H\ndef g(x): return x * H\n",
+    "sent_pkg/other.py": "H = 10\n",
+    "sent_pkg/late.py": "def late(x): return ('late', x)\n",
+    "sent_pkg/data.txt": "some data",
+    "sent_pkg/tables/table.bin": "\x00\x01",
+    "sent_space/part/code.py": "def f(x): return -x\n",
+}
+NAMES = ["sent_alone", "sent_pkg", "sent_space"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name, text in FILES.items():
+        file = tmp_path / "project" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "project")
+    yield tmp_path / "project"
+    for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
+        del sys.modules[name]
+
+
+@pytest.fixture(params=["the same machine", "another machine"])
+def broker(request: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """Of a worker that has the modules at hand, and of one that has to be sent their files."""
+    if request.param == "another machine":
+        monkeypatch.setattr(connection, "sees", lambda _: False)
+    (tmp_path / "elsewhere").mkdir()
+    env = {"TMPDIR": str(tmp_path / "elsewhere")}
+    with Broker.embedded({"w1": spawned(send=NAMES, env=env, cwd=tmp_path / "elsewhere")}) as made:
+        yield made
+
+
+def imports_alone(x):
+    import sent_alone
+
+    return sent_alone.f(x)
+
+
+def imports_from(x):
+    from sent_pkg.core import f
+    from sent_pkg.deep.inner import g
+
+    return f(x), g(x)
+
+
+def imports_late(x):
+    import importlib
+
+    return importlib.import_module("sent_pkg.late").late(x)
+
+
+def imports_space(x):
+    from sent_space.part.code import f
+
+    return f(x)
+
+
+def reads_data(_):
+    from importlib import resources
+
+    with resources.as_file(resources.files("sent_pkg") / "tables" / "table.bin") as path:
+        beside = path.parent.parent / "data.txt"
+        return resources.files("sent_pkg").joinpath("data.txt").read_text(), path.read_bytes(), beside.read_text()
+
+
+def reads_beside_file(_):
+    from pathlib import Path
+
+    import sent_pkg
+
+    return Path(sent_pkg.__file__).with_name("data.txt").read_text(), sent_pkg.NAME
+
+
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [
+        (imports_alone, 5),
+        (imports_from, (21, 20)),
+        (imports_late, ("late", 2)),
+        (imports_space, -2),
+        (reads_data, ("some data", b"\x00\x01", "some data")),
+        (reads_beside_file, ("some data", "sent_pkg")),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_node_imports_what_is_sent(function: Any, answer: Any, broker: Broker) -> None:
+    function.__module__ = "__main__"  # so that it goes along by value, as that of a script
+    try:
+        assert Graph.somatize(node(function).at("w1")).forward(2, broker=broker) == answer
+    finally:
+        function.__module__ = __name__
+
+
+def test_a_part_of_a_package_brings_the_packages_above_it(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "sent_pkg" / "__init__.py").write_text("")
+    files, _ = modules.offered(["sent_pkg.deep"], shares=False)
+    assert sorted(files["files"]) == ["sent_pkg/__init__.py", "sent_pkg/deep/__init__.py", "sent_pkg/deep/inner.py"]
+
+
+def test_of_large_data_what_has_no_room_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "MOST_DATA", 5)
+    with pytest.warns(SomatizeWarning, match=r"1 data files of them do not go to another machine.*sent_pkg/data.txt"):
+        files, _ = modules.offered(["sent_pkg"], shares=False)
+    assert "sent_pkg/data.txt" not in files["files"]
+    assert "sent_pkg/tables/table.bin" in files["files"]
+
+
+def test_project_mode_refuses_it_and_names_the_cure() -> None:
+    with pytest.raises(BadWorker, match=r"a worker imports from its own checkout; .*PYTHONPATH.*mode='network'"):
+        Worker.spawn(ARGV, mode="project", send=["json"])
+
+
+def test_workers_share_one_folder_of_the_same_files(project: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(connection, "sees", lambda _: False)
+    env = {"TMPDIR": str(tmp_path)}
+    imports_alone.__module__ = "__main__"
+    graph = Graph.somatize(node(imports_alone).at("w1"))
+    for factor in (3, 3, 4):
+        (project / "sent_alone.py").write_text(FILES["sent_alone.py"].replace("K = 3", f"K = {factor}"))
+        importlib.invalidate_caches()
+        sys.modules.pop("sent_alone", None)
+        with Broker.embedded({"w1": spawned(send=["sent_alone"], env=env)}) as broker:
+            assert graph.forward(2, broker=broker) == 2 + factor
+    imports_alone.__module__ = __name__
+    (home,) = tmp_path.glob("somatize-modules-*")
+    assert len(list(home.iterdir())) == 2
+    assert home.stat().st_mode & 0o077 == 0
