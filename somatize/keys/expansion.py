@@ -15,6 +15,7 @@ import gc
 import hashlib
 import pathlib
 import re
+import stat
 import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -67,18 +68,25 @@ def expanded(value: Any, resolve: Resolve) -> Expansion:
 _PATH = type(pathlib.Path())
 
 
-def file_digest(path: pathlib.Path) -> bytes:
+def file_digest(path: pathlib.Path, around: tuple[tuple[int, int], ...] = ()) -> bytes:
     """The digest of a file's content; of a directory, of all that is in it by name; or of there being nothing.
 
-    It is read each time, as no file system says for certain that a file is as it was.
+    It is read each time, as no file system says for certain that a file is as it was. Links are followed; one to a
+    directory that it lies in, `around` it, counts by how far up that is. Raises `Unnameable` for pipes and devices.
     """
     try:
-        if path.is_dir():
-            within = [[one.name, file_digest(one)] for one in sorted(path.iterdir())]
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            here = found.st_dev, found.st_ino
+            if here in around:
+                return worded("directory around", around[::-1].index(here))
+            within = [[one.name, file_digest(one, (*around, here))] for one in sorted(path.iterdir())]
             return worded("directory", within)
+        if not stat.S_ISREG(found.st_mode):
+            raise Unnameable(f"is a path of what is neither a file nor a directory: {path}")
         with path.open("rb") as opened:
             return worded("content", hashlib.file_digest(opened, hasher).digest())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return worded("no file")
     except OSError as failed:
         raise Unnameable(f"is a path whose file cannot be read: {failed}") from failed
