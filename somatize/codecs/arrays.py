@@ -118,6 +118,18 @@ def _order(array: np.ndarray[Any, Any]) -> Any:
     return "F" if array.strides == strides.contiguous(array.shape[::-1], item)[::-1] else list(array.strides)
 
 
+def of_objects(shape: list[int], order: Any, held: list[Any]) -> Any:
+    """An array of Python objects, which lie in it in that order."""
+    import numpy as np
+
+    made = np.empty(tuple(map(_natural, shape)), object, order=order)
+    flat = np.empty(len(held), object)
+    for at, one in enumerate(held):  # one by one, as numpy would go into what is a sequence itself
+        flat[at] = one
+    made[...] = flat.reshape(made.shape, order=order)
+    return made
+
+
 def is_given(data: Any) -> bool:
     """Whether bytes are memory to be kept: writable, as only what was given away is, and most of all that was."""
     return isinstance(data, memoryview) and not data.readonly and len(data) >= _MOST and 2 * len(data) >= len(data.obj)  # type: ignore[arg-type]

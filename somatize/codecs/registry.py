@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from somatize import tensors
 
-from . import arrays, objects
+from . import arrays, arrow, objects, pandas_frames, polars_frames
 from .kinds import BUILTIN, Kind
 from .script import SCALARS
 
@@ -66,12 +66,20 @@ def library_kind(cls: type) -> str | None:
 
 def kind_of(cls: type) -> Kind | None:
     """How values of a type are written as plainer ones, where that is no container or scalar of Python's."""
-    return objects.kind_of(cls)
+    door = arrow if cls is arrow.Joined else _DOORS.get(cls.__module__.partition(".")[0])
+    found = door.kind_of(cls) if door is not None else None
+    return found or objects.kind_of(cls)
 
 
 def kind_named(name: str) -> Kind | None:
     """The same by the name that stands in what was written."""
-    return objects.KINDS.get(name)
+    door = _DOORS.get(name.partition(".")[0], objects)
+    kinds: dict[str, Kind] = door.KINDS
+    return kinds.get(name)
+
+
+# Each asks for its library when a value of it is at hand.
+_DOORS: dict[str, Any] = {"pandas": pandas_frames, "polars": polars_frames, "pyarrow": arrow}
 
 
 def named(cls: type) -> str:

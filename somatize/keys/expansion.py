@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from somatize import tensors
-from somatize.codecs import arrays, objects
+from somatize.codecs import arrays, arrow, objects, pandas_frames, polars_frames
 from somatize.codecs.kinds import BUILTIN
 from somatize.codecs.registry import by_type, library_kind, named
 from somatize.errors import NotKeepable, Unnameable
@@ -214,7 +214,26 @@ def _of_library(value: Any, cls: type) -> Expansion | None:
         return _of_numpy(value, cls)
     if cls.__module__.startswith("torch"):
         return _of_torch(value, cls)
-    return None
+    door = arrow if cls is arrow.Joined else _FRAMES.get(cls.__module__.partition(".")[0])
+    return None if door is None else _of_frames(value, cls, door)
+
+
+_FRAMES: dict[str, Any] = {"pandas": pandas_frames, "polars": polars_frames, "pyarrow": arrow}
+
+
+def _of_frames(value: Any, cls: type, door: Any) -> Expansion | None:
+    """A frame, series, index, table or array: what it is made of, elements by their bytes."""
+    if door is polars_frames:
+        parts = polars_frames.named_apart(value)
+        return None if parts is None else Expansion(worded(named(cls)), parts)
+    if door is arrow and (array := arrow.named_apart(value)) is not None:
+        words, streams = array
+        return Expansion(worded("pyarrow", words, memory_digest(streams())), [])
+    kind = door.kind_of(cls)
+    if kind is None:
+        return None
+    plain = kind.dump(value)
+    return Expansion(worded(kind.name), plain if type(plain) is list else [plain])
 
 
 def _of_numpy(value: Any, cls: type) -> Expansion | None:

@@ -1,4 +1,4 @@
-"""Tables as Arrow and Parquet, and the only place that imports pyarrow."""
+"""Tables as Arrow and Parquet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import ExtraMissing
+from somatize.codecs.arrow import parquet, pyarrow
 from somatize.record.asked import Place
 
 from .exported import Exported
@@ -18,7 +18,7 @@ from .table import Column, Table
 from .tables import Asked, read
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from somatize.codecs.arrow import Table as ArrowTable
 
 ROW_GROUP = 1 << 16
 """Rows of a Parquet file that are written together, and so are in memory together."""
@@ -31,7 +31,7 @@ def to_arrow(
     *,
     last: int | None = None,
     since: int | None = None,
-) -> pa.Table:
+) -> ArrowTable:
     """A table of a run as an Arrow table, from which polars and DuckDB take it without a copy.
 
     `of` is forwards, facts, nodes, logs, tasks or throughput, or runs of a store. Counts and durations are int64, with
@@ -43,8 +43,8 @@ def to_arrow(
     Reads what the reader of that name does, forwards, facts and logs twice. Raises `ExtraMissing`, `ExportError`,
     `UnknownRun` and `WhichRun`.
     """
-    pyarrow = _pyarrow()
-    made, left_out = read(Asked(store, run, of, last, since), lambda table: _collected(pyarrow, table))
+    pa = pyarrow()
+    made, left_out = read(Asked(store, run, of, last, since), lambda table: _collected(pa, table))
     listed = {"somatize.left_out": json.dumps(left_out, ensure_ascii=False)}
     return made.replace_schema_metadata({**made.schema.metadata, **_encoded(listed)})
 
@@ -63,19 +63,11 @@ def to_parquet(
     Memory holds one such group, however long the run is. The file is whole or not there. Reads and raises as
     `to_arrow` does, and leaves what was at `path` if it raises.
     """
-    pyarrow = _pyarrow()
+    pa = pyarrow()
     checked(path)
     asked = Asked(store, run, of, last, since)
-    rows, left_out = read(asked, lambda table: whole(path, lambda beside: _written(pyarrow, table, beside)))
+    rows, left_out = read(asked, lambda table: whole(path, lambda beside: _written(pa, table, beside)))
     return Exported(Path(path), {of: rows}, left_out)
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise ExtraMissing("Arrow and Parquet need pyarrow: pip install 'somatize[arrow]'") from error
-    return pa
 
 
 def _collected(pa: Any, table: Table) -> Any:
@@ -85,10 +77,8 @@ def _collected(pa: Any, table: Table) -> Any:
 
 
 def _written(pa: Any, table: Table, path: Path) -> int:
-    from pyarrow import parquet
-
     schema, rows = _schema(pa, table), 0
-    with parquet.ParquetWriter(path, schema) as writer:
+    with parquet().ParquetWriter(path, schema) as writer:
         for batch in _batches(pa, table, schema, ROW_GROUP):
             writer.write_batch(batch)
             rows += batch.num_rows

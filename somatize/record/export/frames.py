@@ -1,4 +1,4 @@
-"""Tables as pandas DataFrames, and the only place that imports pandas."""
+"""Tables as pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import ExtraMissing
+from somatize.codecs.pandas_frames import pandas
 from somatize.record.asked import Place
 
 from .said import Kind
@@ -14,7 +14,7 @@ from .table import Table
 from .tables import Asked, read
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from somatize.codecs.pandas_frames import DataFrame
 
 
 def to_pandas(
@@ -24,7 +24,7 @@ def to_pandas(
     *,
     last: int | None = None,
     since: int | None = None,
-) -> pd.DataFrame:
+) -> DataFrame:
     """A table of a run as a DataFrame: `of` is forwards, facts, nodes, logs, tasks or throughput, or runs of a store.
 
     Dtypes are the same however a run went: counts and durations (microseconds) are ``Int64``, instants are
@@ -37,19 +37,11 @@ def to_pandas(
     Reads what the reader of that name does, forwards, facts and logs twice. Raises `ExtraMissing`, `ExportError`,
     `UnknownRun` and `WhichRun`.
     """
-    pandas = _pandas()
-    (frame, about), left_out = read(Asked(store, run, of, last, since), lambda table: _collected(pandas, table))
+    pd = pandas()
+    (frame, about), left_out = read(Asked(store, run, of, last, since), lambda table: _collected(pd, table))
     frame.attrs.update(about)
     frame.attrs["somatize.left_out"] = json.dumps(left_out, ensure_ascii=False)
     return frame
-
-
-def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ExtraMissing("a DataFrame needs pandas: pip install 'somatize[pandas]'") from error
-    return pd
 
 
 def _collected(pd: Any, table: Table) -> tuple[Any, dict[str, str]]:
