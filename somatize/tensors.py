@@ -366,6 +366,20 @@ def is_recording() -> bool:
     return torch is not None and bool(torch.is_grad_enabled())
 
 
+def recorded() -> int | None:
+    """How many operations this thread has recorded for backward passes, less some number that is always the same.
+
+    None where that says nothing: in torches that do not number them, and once something was compiled, as what is
+    compiled records other operations than the same code where it is not.
+    """
+    torch = loaded()
+    number = getattr(torch._C._autograd, "_get_sequence_nr", None) if torch is not None else None
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if number is None or (dynamo is not None and dynamo.counters["stats"]["unique_graphs"]):
+        return None
+    return int(number())
+
+
 _seen_in_backward = False
 """Whether a backward pass was seen in this process, so that torch has the threads it starts with the first."""
 _own_passes = itertools.count()

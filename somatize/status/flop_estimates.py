@@ -27,11 +27,15 @@ class Mode(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A step: how it ran, on how large a batch, and what was counted of it, where it was counted."""
+    """A step: how it ran, on how large a batch, and what was counted of it, where it was counted.
+
+    `recorded` is how many operations were recorded for a backward pass; None where that says nothing.
+    """
 
     mode: Mode
     size: Size
     counted: Count | None = None
+    recorded: int | None = None
 
 
 class FlopEstimates:
@@ -39,14 +43,17 @@ class FlopEstimates:
 
     def __init__(self) -> None:
         self._times: dict[Hashable, int] = {}
-        """How often steps began that recorded or not, on each kind of batch."""
+        """How often steps began that recorded or not, on any batch and on each kind of batch."""
         self._counted: dict[Hashable, int] = {}
         """How often such were counted."""
-        self._kinds: dict[tuple[Mode, Hashable], _Counts] = {}
+        self._kinds: dict[tuple[Mode, Hashable, int | None], _Counts] = {}
         self._units: dict[tuple[Mode, str], _Counts] = {}
         self._modes: dict[Mode, _Counts] = {}
         self._wanted: dict[Mode, int] = {}
         """Modes that steps were in and none that was counted, and how often one was counted in the hope of it."""
+        self._unlike: dict[Hashable, int] = {}
+        """Of kinds of batch that were counted, how often a step then recorded what no counted one did."""
+        self._again: set[Hashable] = set()
         self._left = _MOST_COUNTED
 
     @property
@@ -57,40 +64,51 @@ class FlopEstimates:
     def begins(self, recording: bool, size: Size) -> bool:
         """Whether to count the step that begins."""
         key = recording, size.alike
-        times = 0
-        if key in self._times or len(self._times) < _MOST_KINDS:
-            times = self._times[key] = self._times.get(key, 0) + 1
+        due = self._is_due(recording) | self._is_due(key)
         if not self._left:
             return False
         if all(mode.recording is not recording for mode in self._modes):
             return True
         if any(mode.recording is recording and tries < _TRIES for mode, tries in self._wanted.items()):
             return True
+        return due or key in self._again
+
+    def _is_due(self, key: Hashable) -> bool:
+        """Whether a kind comes for the how-manieth time at which it is counted once more."""
+        if key not in self._times and len(self._times) >= _MOST_KINDS:
+            return False
+        times = self._times[key] = self._times.get(key, 0) + 1
         return times >= _due(self._counted.get(key, 0))
 
     def ran(self, step: Ran) -> None:
         """A step has run."""
-        mode, size, count = step
+        mode, size, count, recorded = step
+        key = mode.recording, size.alike
         if count is None:
             if mode not in self._modes and len(self._wanted) < _MOST_WANTED:
                 self._wanted.setdefault(mode, 0)
+            elif key in self._counted and (mode, size.alike, recorded) not in self._kinds:
+                tries = self._unlike[key] = self._unlike.get(key, 0) + 1
+                if tries <= _TRIES:
+                    self._again.add(key)
             return
         self._left -= 1
-        key = mode.recording, size.alike
-        self._counted[key] = self._counted.get(key, 0) + 1
+        self._again.discard(key)
+        for one in (key, mode.recording):
+            self._counted[one] = self._counted.get(one, 0) + 1
         for other in self._wanted:
             self._wanted[other] += other.recording is mode.recording
         self._wanted.pop(mode, None)
-        self._kinds.setdefault((mode, size.alike), _Counts()).add(count, size.work)
+        self._kinds.setdefault((mode, size.alike, recorded), _Counts()).add(count, size.work)
         self._units.setdefault((mode, size.unit), _Counts()).add(count, size.work)
         self._modes.setdefault(mode, _Counts()).add(count, size.work)
 
     def of(self, step: Ran) -> Count:
         """What a step did; not exact where it was neither counted itself nor like those that were."""
-        mode, size, count = step
+        mode, size, count, recorded = step
         if count is not None:
             return count
-        alike = self._kinds.get((mode, size.alike)) if size.alike is not None else None
+        alike = self._kinds.get((mode, size.alike, recorded)) if size.alike is not None else None
         if alike is not None:
             each = alike.of_each()
             return Count(each.flops, each.exact and mode.passes is not None)

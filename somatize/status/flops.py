@@ -145,7 +145,8 @@ def _mode(flop_counter: Any, tally: Tally) -> Any:
     lets an error in a formula pass: each would break or change the work that is counted.
     """
     formulas = flop_counter.FlopCounterMode(display=False).flop_registry
-    higher_order = sys.modules["torch"]._ops.HigherOrderOperator
+    torch = sys.modules["torch"]
+    higher_order, plain = torch._ops.HigherOrderOperator, torch._C._disabled_torch_dispatch_impl
 
     class Counting(flop_counter.TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
@@ -156,9 +157,12 @@ def _mode(flop_counter: Any, tally: Tally) -> Any:
                 tally.operators += 1
                 tally.more = True
                 return func(*args, **kwargs)
+            if any(kind.__torch_dispatch__ is not plain for kind in types):
+                # A kind of tensor that goes its own way; what it then does to plain ones is seen.
+                return NotImplemented
             packet = func._overloadpacket
             if packet.__name__ in _NOT_OURS:
-                return NotImplemented
+                return func(*args, **kwargs)
             formula = formulas.get(packet)
             if formula is None and func._can_decompose():
                 with self:

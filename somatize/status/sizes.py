@@ -92,6 +92,9 @@ def _count(said: Any) -> int | None:
         return None
 
 
+_RAGGED = ("rows of several lengths",)
+
+
 class Size(NamedTuple):
     """How much work a batch may be, in which unit, and what the batches have in common that are alike.
 
@@ -115,7 +118,8 @@ def size_of(batch: Any, samples: int | None) -> Size:
         shapes = list(_shapes(batch, _DEEPEST))
         lengths = [shape for shape in shapes if shape and type(shape[0]) is int]
         if lengths:
-            alike, unit, work = tuple(shapes), "elements", sum(map(prod, lengths))
+            unit, work = "elements", sum(map(prod, lengths))
+            alike = tuple(shapes) if _RAGGED not in shapes else None
         if nodes is not None:
             unit, work = "nodes", nodes
     except Exception:  # it is of some kind that does not say
@@ -129,12 +133,15 @@ def _shapes(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
     Raises ValueError for what has no shape that says how much there is of it.
     """
     if held is None or isinstance(held, bool | int | float | complex):
-        yield (type(held).__name__,)
+        yield (type(held).__name__, held)
     elif isinstance(held, str | bytes):
         yield (len(held),)
     elif getattr(held, "shape", None) is not None:
-        if getattr(held, "is_nested", False) or str(getattr(held, "layout", "torch.strided")) != "torch.strided":
-            raise ValueError("a nested or sparse tensor")
+        if getattr(held, "is_nested", False):
+            yield _RAGGED
+            held = held.values()
+        elif str(getattr(held, "layout", "torch.strided")) != "torch.strided":
+            raise ValueError("a sparse tensor")
         yield tuple(int(length) for length in held.shape)
     elif deep == 0:
         raise ValueError("too deep")

@@ -206,7 +206,17 @@ class Distant:
 class Step:
     """One batch at work, a context manager."""
 
-    __slots__ = ("_began", "_counter", "_passes", "_preparing", "_recording", "_samples", "_size", "_throughput")
+    __slots__ = (
+        "_began",
+        "_counter",
+        "_passes",
+        "_preparing",
+        "_recorded",
+        "_recording",
+        "_samples",
+        "_size",
+        "_throughput",
+    )
 
     def __init__(self, throughput: Throughput, samples: int | None, size: Size) -> None:
         self._throughput = throughput
@@ -216,6 +226,7 @@ class Step:
         self._began = self._preparing = 0
         self._recording = False
         self._passes: int | None = None
+        self._recorded: int | None = None
 
     def __enter__(self) -> Self:
         throughput = self._throughput
@@ -227,6 +238,7 @@ class Step:
             self._recording = tensors.is_recording()
             # Steps of a loop with backward passes between them are told apart as well by these as by those within them.
             self._passes = self._passes_so_far(tensors.backward_passes_known)
+            self._recorded = tensors.recorded()
             self._counter = throughput.counter(self._recording, self._size)
         self._began = clock()
         self._preparing = self._began - begins  # torch's compiler may be loaded for it, which is not the loop's doing
@@ -244,8 +256,12 @@ class Step:
         if error is None:
             if self._throughput.before is not None:
                 self._throughput.ended_in = self._throughput.before()
-            ran = Ran(Mode(self._recording, self._passes_of(count)), self._size, count)
+            ran = Ran(Mode(self._recording, self._passes_of(count)), self._size, count, self._recorded_since())
             self._throughput.add(self._began, ended, self._samples, ran, self._preparing)
+
+    def _recorded_since(self) -> int | None:
+        now = tensors.recorded() if self._recorded is not None else None
+        return now - self._recorded if now is not None and self._recorded is not None else None
 
     def _passes_of(self, count: Count | None) -> int | None:
         """How many backward passes ran in it; None where that cannot be told."""
