@@ -106,7 +106,11 @@ class Walk:
                     self._take(self.crew.outcome())
             through = True
         finally:
-            self.crew.dismiss()
+            try:
+                self.crew.dismiss()
+            except BaseException:  # an interrupt: no thread is left waiting for work
+                self.crew.dismiss()
+                raise
             if self.trips is not None:
                 self.trips.end(abandoned=not through)
         if self.errors:

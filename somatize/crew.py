@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from .calling import Outcome
+from .service_thread import start
 
 if TYPE_CHECKING:
     from .trips import Back
@@ -33,7 +35,7 @@ class Crew:
         self.busy = self.away = 0
         self._started = 0
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[Outcome | Back] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome | Back | RuntimeError] = SimpleQueue()
 
     def has_room(self) -> bool:
         """Whether one more node may run."""
@@ -54,18 +56,22 @@ class Crew:
             work = threading.Thread(
                 target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True
             )
-            work.start()
+            # Not here: as it is started a lock is taken, which a signal's handler that starts one would wait for.
+            if not start(partial(_start, work, self._outcomes)):
+                work.start()
             self._started += 1
         self._jobs.put(job)
 
     def outcome(self) -> Outcome | Back:
-        """What came of the next job that ends; waits for it."""
+        """What came of the next job that ends; waits for it. Raises RuntimeError where no thread could be started."""
         outcome = None
         while outcome is None:
             try:
                 outcome = self._outcomes.get(timeout=_LOOKS_UP)
             except Empty:  # Python sleeps through a signal that comes just as it begins to wait
                 continue
+        if isinstance(outcome, RuntimeError):
+            raise outcome
         if isinstance(outcome, Outcome) and outcome.host is None:
             self.busy -= 1
         else:
@@ -74,11 +80,18 @@ class Crew:
 
     def dismiss(self) -> None:
         """Each thread ends when its job is done; nobody waits for that."""
-        for _ in range(self._started):
+        for _ in range(self._started + 1):  # one more may have been started as an interrupt came
             self._jobs.put(None)
 
 
-def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome | Back]) -> None:
+def _start(work: threading.Thread, outcomes: SimpleQueue[Outcome | Back | RuntimeError]) -> None:
+    try:
+        work.start()
+    except RuntimeError as error:  # there cannot be another thread
+        outcomes.put(error)
+
+
+def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome | Back | RuntimeError]) -> None:
     while (job := jobs.get()) is not None:
         outcome = job()
         del job  # it holds the node's input, which may be the last reference there is

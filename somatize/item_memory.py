@@ -107,7 +107,7 @@ class ItemMemory:
 
     def claim(self, names: list[str]) -> set[str]:
         """Those of the names that no other thread computes just now; they are the caller's until `settle`."""
-        taken = CLAIMS.take([(self._cache.store, name) for name in names])
+        taken = CLAIMS.take([(self._cache.store, name) for name in names], self)
         return {name for name in names if (self._cache.store, name) in taken}
 
     def settle(self, names: set[str]) -> None:
@@ -172,7 +172,7 @@ class ItemMemory:
             self._release(self._claimed)
 
     def _release(self, names: set[str]) -> None:
-        CLAIMS.release([(self._cache.store, name) for name in names])
+        CLAIMS.release([(self._cache.store, name) for name in names], self)
         self._claimed = self._claimed - names
 
     def keep_whole(self) -> None:

@@ -2,8 +2,8 @@
 
 A handler runs in the middle of whatever its thread is doing, so it must not wait for that thread: not for a lock that
 it has taken, and not for one inside of `threading.Event`, `Condition` or `queue.Queue`. `Wakeup` waits on a lock of the
-interpreter alone, which is taken and given back in one step. And what must not be left half done is done by a
-`ServiceThread`, where no handler runs, while whoever asked for it waits.
+interpreter alone, which is taken and given back in one step; `Alone` puts off what a handler asks for in the middle of
+something; and what must not be left half done is done by a `ServiceThread`, where no handler runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -37,6 +38,54 @@ class Wakeup:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it is set, and take that away; False if so many seconds went by first."""
         return self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+
+
+class Alone:
+    """Does one piece of work after another, in whichever thread asks.
+
+    What is asked for in the middle of another piece by the same thread, as by a signal's handler, is done right after
+    it: it does not wait for what it interrupted, and does not find it half done.
+    """
+
+    def __init__(self, lock: AbstractContextManager[Any] | None = None) -> None:
+        """With `lock`, which its owner may take again, also beside whoever else takes that."""
+        self.lock: AbstractContextManager[Any] = threading.RLock() if lock is None else lock
+        self.busy = 0
+        """The thread that does something just now, with the lock held."""
+        self.after: list[Callable[[], object]] = []
+        """What was asked for in the middle of that."""
+
+    def alone(self, work: Callable[[], object]) -> bool:
+        """Do a piece of work; False if it was put off."""
+        if self.after and not self.busy:
+            self._catch_up()
+        me = _thread.get_ident()
+        try:
+            with self.lock:
+                if self.busy:
+                    self.after.append(work)
+                    return False
+                self.busy = me  # nothing is called since the lock was taken: no handler comes in between
+                try:
+                    work()
+                finally:
+                    self.busy = 0
+        finally:
+            if self.after and not self.busy:
+                self._catch_up()
+        return True
+
+    def _catch_up(self) -> None:
+        while self.after:
+            try:
+                work = self.after.pop(0)
+            except IndexError:
+                return  # another thread was quicker
+            self.alone(work)
+
+    def is_mine(self) -> bool:
+        """Whether this very thread is in the middle of something, for which a handler of a signal must not wait."""
+        return self.busy == _thread.get_ident()
 
 
 def start(work: Callable[[], object]) -> bool:

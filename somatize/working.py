@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .agenda import Role
 from .cache import CLAIMS, Cache, Found
 from .calling import Calls, Outcome, call
+from .claims import Owner
 from .dealing import Dealing
 from .elsewhere import HELD
 from .errors import GraphError, UnknownNode, nearest
@@ -195,10 +196,11 @@ class Works(Calls):
         name = self.cache.names[number]
         refreshing = self.cache.refreshes(number)
         claim = (self.cache.store, name.digest)
-        while not CLAIMS.take([claim]):
-            if not CLAIMS.wait(claim):
-                return call(step, value, self.clock)  # this very thread computes it, further out
+        owner = Owner()
         try:
+            while not CLAIMS.take([claim], owner):
+                if not CLAIMS.wait(claim):
+                    return call(step, value, self.clock)  # this very thread computes it, further out
             began = self.clock()
             found = None if refreshing else self.cache.recall(name.digest)
             if found is not None:
@@ -215,7 +217,7 @@ class Works(Calls):
                 return outcome
             return outcome._replace(value=kept.value, after=(_kept_fact(step.node, kept.bytes, kept.took),))
         finally:
-            CLAIMS.release([claim])
+            CLAIMS.release([claim], owner)
 
     def _changed_meanwhile(self, number: int, value: Any, run: Run) -> str | None:
         """Why a result is not kept after all, if something was changed by a node that ran beside its own."""

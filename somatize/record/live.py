@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from somatize import plotting
 from somatize.attribution import addressed
 from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
+from somatize.service_thread import Alone
 
 from .byhand import ByHand, ending
 from .drawn import progress_picture
@@ -104,7 +105,8 @@ class Live:
         self._title = "live" if title is None else str(title)
         self._shown = f"Live({'' if title is None else repr(self._title)})"
         self.take(Tally(several("of", of), paths_of(summarising)))
-        self._lock = threading.Lock()
+        self._turns = Alone()
+        self._lock = self._turns.lock
         self._going_on: dict[int, LiveSink] = {}
         self._by_hand: ByHand[LiveSink] = ByHand(self._open)
         self._view: View | None = None
@@ -158,12 +160,14 @@ class Live:
 
     def _heard(self, sink: LiveSink) -> None:
         """Something was said of a forward; one that goes on has its number from then on, as it has in a record."""
-        with self._lock:
-            if sink.over:
-                self._put(sink)
-            elif sink.row < 0:
-                sink.row = self._tally.add(time.time())
+        self._turns.alone(partial(self._take_heard, sink))
         self._stir()
+
+    def _take_heard(self, sink: LiveSink) -> None:
+        if sink.over:
+            self._put(sink)
+        elif sink.row < 0:
+            self._tally.add(time.time(), sink)
 
     def note(self, fact: Mapping[str, Any]) -> None:
         """Say a fact of the run as a whole, as to a `Recorder`. What streams say so is drawn over their batches.
@@ -177,8 +181,7 @@ class Live:
 
     def _take_outside(self, fact: Fact) -> None:
         if fact["fact"] in self._tally.outside.kinds:
-            with self._lock:
-                self._tally.outside.take(0, fact)
+            self._turns.alone(partial(self._tally.outside.take, 0, fact))
             self._stir()
 
     def _hear(self, fact: Mapping[str, Any]) -> None:
@@ -201,30 +204,29 @@ class Live:
 
     def late(self, sink: LiveSink) -> None:
         """Something was said of a forward that has ended."""
-        with self._lock:
-            self._put(sink)
+        self._turns.alone(partial(self._put, sink))
         self._stir()
 
     def ended(self, sink: LiveSink) -> None:
-        """A forward ended, or its sink is closed without an end."""
-        sink.over = True
-        last, going_on, tally = sink.last, self._going_on, self._tally
+        """A forward ended, or its sink is closed without an end. Called again where an interrupt came on the way."""
+        last = sink.last
         if last is None:  # it never told anything, and leaves nothing
-            going_on.pop(id(sink), None)
+            self._going_on.pop(id(sink), None)
+            sink.over = True
             return
-        state, took_us, why = ending(last)
-        now = time.time()
-        with self._lock:
-            del going_on[id(sink)]
-            if going_on:
-                self._number_old()
-            row = sink.row
-            if row < 0:
-                row = sink.row = tally.add(now)
-            tally.end(row, sink.nodes, state, took_us, now, why)
-            self._close(sink)
-        sink.last = None
+        self._turns.alone(partial(self._end, sink, *ending(last)))
         self._stir()
+
+    def _end(self, sink: LiveSink, state: int, took_us: int, why: str | None) -> None:
+        going_on, tally, now = self._going_on, self._tally, time.time()
+        going_on.pop(id(sink), None)
+        if going_on:
+            self._number_old()
+        if sink.row < 0:
+            tally.add(now, sink)
+        tally.end(sink.row, sink.nodes, state, took_us, now, why)
+        self._close(sink)
+        sink.over, sink.last = True, None
 
     def retold(self, told: Sequence[Fact], state: int, writer: int) -> None:
         """Take a forward as a store has it, by its state, which no fact may tell, and by the number of its writer."""
@@ -233,14 +235,16 @@ class Live:
             sink.tell(fact)
         sink.last, sink.over = None, True
         end = next((fact for fact in told if fact["fact"] in ("finished", "broke")), {})
-        with self._lock:
-            self._number_old()
-            now, tally = time.time(), self._tally
-            row = sink.row = tally.add(now)
-            tally.wrote(row, writer)
-            tally.end(row, sink.nodes, state, ending(end)[1], now, end.get("why"))
-            self._close(sink)
+        self._turns.alone(partial(self._take_retold, sink, end, state, writer))
         self._stir()
+
+    def _take_retold(self, sink: LiveSink, end: Fact, state: int, writer: int) -> None:
+        self._number_old()
+        now, tally = time.time(), self._tally
+        row = tally.add(now, sink)
+        tally.wrote(row, writer)
+        tally.end(row, sink.nodes, state, ending(end)[1], now, end.get("why"))
+        self._close(sink)
 
     def _close(self, sink: LiveSink) -> None:
         if sink.said:
@@ -260,7 +264,7 @@ class Live:
         now = time.monotonic()
         for sink in list(self._going_on.values()):
             if sink.row < 0 and sink.last is not None and now - sink.opened >= NUMBERED_AFTER:
-                sink.row = self._tally.add(time.time())
+                self._tally.add(time.time(), sink)
 
     def _settle(self) -> None:
         """The rows of forwards still going on say what is known of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from somatize.storage.columns import number
 from somatize.storage.packing import field_path
@@ -58,6 +58,12 @@ class Texts:
         return self._texts[row] if kind else None
 
 
+class Numbered(Protocol):
+    """What remembers the row of its forward."""
+
+    row: int
+
+
 class Tally:
     """The forwards that have a number: a row each. Whoever changes it holds the lock of its Live.
 
@@ -92,28 +98,33 @@ class Tally:
     def __len__(self) -> int:
         return self._rows
 
-    def add(self, when: float) -> int:
-        """Number a forward: the next one."""
-        row = self._rows
-        if row == len(self.nodes):
+    def add(self, when: float, sink: Numbered | None = None) -> int:
+        """Number a forward, of that sink: the next one."""
+        if self._rows == len(self.nodes):
             self._grow()
+        row = self._rows
         self.when[row] = when
+        if sink is not None:  # here, as an interrupt may keep what is returned from it
+            sink.row = row
         self._rows = row + 1
         return row
 
     def _grow(self) -> None:
         begin, drawn = len(self.nodes), self.drawn
-        drawn.forwards.extend(range(begin, begin + _BLOCK))
-        drawn.states.extend(bytes([OPEN]) * _BLOCK)
-        drawn.took_us.extend(_GAPS)
-        for series in drawn.series:
-            series.values.extend(_GAPS)
-            series.kinds.extend(bytes(_BLOCK))
-        for texts in self.texts.values():
-            texts.numbers.extend(_GAPS)
-            texts.kinds.extend(bytes(_BLOCK))
-        self.when.extend(_GAPS)
-        self.nodes.extend(bytes(_BLOCK))
+        longer: list[tuple[Any, Any]] = [
+            (drawn.forwards, range(begin, begin + _BLOCK)),
+            (drawn.states, bytes([OPEN]) * _BLOCK),
+            (drawn.took_us, _GAPS),
+            *((series.values, _GAPS) for series in drawn.series),
+            *((series.kinds, bytes(_BLOCK)) for series in drawn.series),
+            *((texts.numbers, _GAPS) for texts in self.texts.values()),
+            *((texts.kinds, bytes(_BLOCK)) for texts in self.texts.values()),
+            (self.when, _GAPS),
+            (self.nodes, bytes(_BLOCK)),  # the last, as its length says how far all of them go
+        ]
+        for column, more in longer:
+            if len(column) == begin:  # else an interrupt came when this one was longer already
+                column.extend(more)
 
     def wrote(self, row: int, writer: int) -> None:
         """A forward is another's, from a store; what is told beside those is nobody's of them."""

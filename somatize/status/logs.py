@@ -208,7 +208,7 @@ class _Warnings:
 
     _wanted = 0
     _route: _Route | None = None
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
     def __init__(self) -> None:
         with _Warnings._lock:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 import weakref
 from collections.abc import Callable
-from time import monotonic
+from functools import partial
+from time import monotonic, sleep
 from typing import Any
+
+from somatize.service_thread import Wakeup, start
 
 PACE = 0.1
 """Seconds between two looks at what is due."""
@@ -22,7 +25,7 @@ class Ticker:
     `tick` is a bound method, held weakly: what it belongs to may be dropped meanwhile, and the thread then ends.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_pid", "_running", "_tick", "_wake", "stopped")
+    __slots__ = ("__weakref__", "_due", "_living", "_pid", "_tick", "_wake", "stopped")
 
     def __init__(self, tick: Callable[[], bool]) -> None:
         self._tick = weakref.WeakMethod(tick)
@@ -31,24 +34,19 @@ class Ticker:
 
     def renew(self) -> None:
         """Begin anew, without a thread: in a forked child the parent's is not there."""
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._running = False
+        self._living = _thread.allocate_lock()  # taken by the thread as long as it lives
+        self._wake = Wakeup()
+        self._due = False
         self._pid = os.getpid()
 
     def due(self) -> None:
         """There is something to do in a moment. Costs nothing while the thread knows already."""
-        if self._wake.is_set() or self.stopped or self._pid != os.getpid():
+        if self._due or self.stopped or self._pid != os.getpid():
             return
+        self._due = True
         self._wake.set()
-        with self._lock:
-            if self._running:
-                return
-            self._running = True
-        try:
-            threading.Thread(target=_run, args=(weakref.ref(self),), name="somatize-status", daemon=True).start()
-        except RuntimeError:  # the interpreter is on its way out, or there are no threads left: then nothing is due
-            self._running = False
+        if not self._living.locked():
+            start(partial(_run, weakref.ref(self)))  # where none can be started, nothing is due any more
 
     def stop(self) -> None:
         """The thread ends at its next look; nobody waits for it."""
@@ -60,34 +58,39 @@ class Ticker:
         tick: Any = self._tick()
         return tick is not None and not self.stopped and bool(tick())
 
-    def leave(self) -> bool:
-        """The thread has been idle: whether it may end."""
-        with self._lock:
-            if self._wake.is_set() and not self.stopped:
-                return False
-            self._running = False
-            return True
-
 
 def _run(reference: weakref.ref[Ticker]) -> None:
+    ticker = reference()
+    living = None if ticker is None else ticker._living
+    del ticker
+    while living is not None and living.acquire(blocking=False):
+        try:
+            _look_again_and_again(reference)
+        finally:
+            living.release()
+        ticker = reference()
+        if ticker is None or ticker.stopped or not ticker._due:
+            return
+        del ticker  # it was due as the thread ended
+
+
+def _look_again_and_again(reference: weakref.ref[Ticker]) -> None:
     idle_since = monotonic()
-    pause = threading.Event()
     while True:
         ticker = reference()
         if ticker is None or ticker.stopped:
             return
         wake = ticker._wake
         if ticker.look():
-            idle_since = monotonic()
+            due, idle_since = True, monotonic()
         else:
-            wake.clear()
-            if ticker.look():  # what came between the look and the clearing
-                wake.set()
-            elif monotonic() - idle_since > _LINGERS and ticker.leave():
+            ticker._due = False
+            due = ticker._due = ticker.look() or ticker._due  # what came between the look and the clearing
+            if not due and monotonic() - idle_since > _LINGERS:
                 return
         del ticker
-        if wake.is_set():
-            pause.wait(PACE)
+        if due:
+            sleep(PACE)
         elif wake.wait(1.0):
             idle_since = monotonic()
-            pause.wait(PACE)
+            sleep(PACE)

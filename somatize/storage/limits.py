@@ -47,21 +47,30 @@ class Limit:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._looking = False
         self._total = most + 1  # not known yet
         self._since = 0
 
     def kept(self, opened: Opened, size: int) -> None:
         """So many bytes more were kept."""
+        self._total += size
+        self._since += 1
+        if self._total <= self.most and self._since < _LOOK_AGAIN:
+            return
         with self._lock:
-            self._total += size
-            self._since += 1
-            if self._total <= self.most and self._since < _LOOK_AGAIN:
-                return
-            self._since = 0
-            self._total = sum(entry.bytes for entry in kept.entries(opened))
-            if self._total > self.most:
-                gone = kept.forget(
-                    opened, lambda all: kept.to_prune(all, max_bytes=self.most, older_than=None, unused_for=None)
-                )
-                self._total -= sum(entry.bytes for entry in gone)
+            if not self._looking:  # else a signal's handler keeps something in the middle of this
+                self._looking = True
+                try:
+                    self._hold(opened)
+                finally:
+                    self._looking = False
+
+    def _hold(self, opened: Opened) -> None:
+        self._since = 0
+        self._total = sum(entry.bytes for entry in kept.entries(opened))
+        if self._total > self.most:
+            gone = kept.forget(
+                opened, lambda all: kept.to_prune(all, max_bytes=self.most, older_than=None, unused_for=None)
+            )
+            self._total -= sum(entry.bytes for entry in gone)

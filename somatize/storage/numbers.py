@@ -14,9 +14,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import get_ident
 
 from somatize.errors import RecordError
+from somatize.service_thread import Alone
 
 from . import locks, speedups
 from .locks import Locks
@@ -28,18 +28,14 @@ _SETTLED = 0.003
 _PATIENCE = 20.0
 
 
-class RunGate:
+class RunGate(Alone):
     """The place where the forwards of one run get their numbers. One per run and process; its threads share it.
 
-    `lock` also guards the journals of the run's writers in this process.
+    What is done `alone`, with its `lock` held, also guards the journals of the run's writers in this process.
     """
 
     def __init__(self, path: Path, run: int, held: Locks) -> None:
-        self.lock = speedups.lock()
-        self.busy = 0
-        """The thread that writes something just now, with the lock held."""
-        self.after: list[Callable[[], object]] = []
-        """What a signal's handler wants written in the middle of that."""
+        super().__init__(speedups.lock())
         self._locks = held
         self._offset = locks.of_run(run)
         start = run * _SLOT // _PAGE * _PAGE
@@ -97,41 +93,6 @@ class RunGate:
         number = self.count[0]
         self.count[0] = number + 1
         return number
-
-    def alone(self, work: Callable[[], object]) -> bool:
-        """Do what writes, with the lock held.
-
-        What a handler of a signal wants written in the middle of that is done right after it; then the answer is False.
-        """
-        if self.after and not self.busy:
-            self._catch_up()
-        me = get_ident()
-        try:
-            with self.lock:
-                if self.busy:
-                    self.after.append(work)
-                    return False
-                self.busy = me  # nothing is called since the lock was taken: no handler comes in between
-                try:
-                    work()
-                finally:
-                    self.busy = 0
-        finally:
-            if self.after and not self.busy:
-                self._catch_up()
-        return True
-
-    def _catch_up(self) -> None:
-        while self.after:
-            try:
-                work = self.after.pop(0)
-            except IndexError:
-                return  # another thread was quicker
-            self.alone(work)
-
-    def is_mine(self) -> bool:
-        """Whether this very thread is in the middle of `alone`, which a handler of a signal must not wait for."""
-        return self.busy == get_ident()
 
     def hold(self) -> None:
         """Keep other processes from taking numbers until `leave`."""

@@ -9,7 +9,6 @@ Where the heads do not lead to the end, and of a writer that is dead, every entr
 from __future__ import annotations
 
 import os
-import threading
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,20 +41,19 @@ class Known:
 
     def forget(self) -> None:
         """Begin anew, as in a forked child."""
-        self._lock = threading.Lock()
         self._kept: dict[tuple[int, ...], Heads] = {}
 
     def heads(self, file: JournalFile, start: int) -> Heads | None:
         """Those of a journal from `start` to its end as it is now; None where they do not lead there."""
-        found = os.fstat(file.fd)
-        key = file.writer, file.generation, found.st_dev, found.st_ino  # a store that was copied has a writer's twice
-        with self._lock:
-            known = self._kept.pop(key, None)
-            known = known.since(start) if known is not None and known.start <= start <= known.end else Heads(start)
-            if not known.take(rest(file.fd, known.end)):
-                return None
-            self._keep(key, known)
-            return known.since(start)
+        place = os.fstat(file.fd)
+        key = file.writer, file.generation, place.st_dev, place.st_ino  # a store that was copied has a writer's twice
+        known = self._kept.pop(key, None)  # so that nobody else adds to it: who comes meanwhile reads it anew
+        known = known.since(start) if known is not None and known.start <= start <= known.end else Heads(start)
+        if not known.take(rest(file.fd, known.end)):
+            return None
+        found = known.since(start)
+        self._keep(key, known)
+        return found
 
     def _keep(self, key: tuple[int, ...], known: Heads) -> None:
         """Keep what was read last, of as many journals as there is room for."""

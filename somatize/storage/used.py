@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -19,21 +18,17 @@ class Used:
     """What was used in this process and is not written down yet: times by the key of a name (without its kind)."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._times: dict[bytes, float] = {}
 
     def note(self, opened: Opened, key: bytes) -> None:
         """It is used now."""
-        with self._lock:
-            self._times[key] = time.time()
-            full = len(self._times) >= _BATCH
-        if full:
+        self._times[key] = time.time()
+        if len(self._times) >= _BATCH:
             self.write(opened)
 
     def write(self, opened: Opened) -> None:
         """Write down what is noted; where nothing may be written, let it go."""
-        with self._lock:
-            times, self._times = self._times, {}
+        times, self._times = self._times, {}  # in one step, so that no lock is needed
         if times and opened.writable:
             opened.values.write(lambda txn: _put_all(txn, times))
 

@@ -201,7 +201,7 @@ class _InNotebook:
         self._id = uuid4().hex
         self._ended: list[str] = []
         self._shown: tuple[str, str] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def draw(self) -> None:
         with self._lock:  # drawn by its thread and, for the last time, by whoever closes it

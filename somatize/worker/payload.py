@@ -50,7 +50,7 @@ _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 _CAUSES = 10
 """Exceptions that go along as the cause of one another, at most."""
 
-_BY_VALUE = threading.Lock()
+_BY_VALUE = threading.RLock()
 
 
 class Gradient(Enum):

@@ -163,7 +163,7 @@ class Heard:
         self._alive = alive
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._rest = b""
-        self._busy = threading.Lock()
+        self._busy = threading.RLock()
         self._stop, self._stopped = os.pipe()
         self._thread = threading.Thread(target=self._read, name="somatize-stderr", daemon=True)
         self._thread.start()
