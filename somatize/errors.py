@@ -41,6 +41,7 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── BadRun              a run name that cannot be one; also ValueError
     │   ├── UnknownRun          a run the store does not hold, with the nearest one; also KeyError
     │   ├── UnknownForward      a forward a run does not hold; also KeyError
+    │   ├── UnknownName         a number that nothing in a run said, with the nearest name; also KeyError
     │   ├── WhichRun            a store of several runs, and none was named; also ValueError
     │   ├── ExportError         an export asked for in a way that cannot be made; also ValueError
     │   ├── NotReplaced         a file that is there and is not what would take its place; also FileExistsError
@@ -227,6 +228,10 @@ class UnknownRun(RecordError, KeyError):
 
 class UnknownForward(RecordError, KeyError):
     """A forward was asked for that the run does not hold."""
+
+
+class UnknownName(RecordError, KeyError):
+    """A number was asked for that nothing in the run said; the text offers the nearest name that was."""
 
 
 class WhichRun(RecordError, ValueError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ Pages: TypeAlias = Callable[[], Iterable[Sequence[Row]]]
 
 _AROUND = 4
 """Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+"""What a terminal obeys, or what turns round or hides what stands beside it."""
 _AT_ONCE = 1024
 """Rows that are written together."""
 
@@ -130,11 +133,17 @@ def _json() -> Callable[[object], str]:
 
     def made(value: object) -> str:
         try:
-            return encode(value)
+            text = encode(value)
         except ValueError:
-            return encode(_told(value))
+            text = encode(_told(value))
+        # What JSON may hold as it is, but a terminal obeys or shows turned round: written as the escape it also has.
+        return text if text.isascii() and "\x7f" not in text else _OBEYED.sub(_as_json_escape, text)
 
     return made
+
+
+def _as_json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def _told(value: object) -> object:
@@ -159,10 +168,19 @@ def _fields_of(pages: Pages) -> list[str]:
 
 
 def _csv_rows(pages: Pages, names: Sequence[str]) -> None:
+    """Write CSV: in a pipe each text as it is, on a terminal an escape for what that would obey."""
     encode = _json()
-    _csv_page([names])
+    on_terminal = sys.stdout.isatty()
+    _csv_page([list(map(_escaped, names)) if on_terminal else names])
     for rows in pages():
-        _csv_page([_csv_cell(row.get(name), encode) for name in names] for row in rows)
+        cells = ([_csv_cell(row.get(name), encode) for name in names] for row in rows)
+        _csv_page([_escaped(cell) for cell in row] for row in cells) if on_terminal else _csv_page(cells)
+
+
+def _escaped(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), cell)
 
 
 def _csv_page(lines: Iterable[Iterable[object]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .arguments import Reader, path_argument, run_argument
-from .refusals import Refused
+from .refusals import Refused, shown
 from .stores import reading, run_named
 
 
@@ -50,4 +50,4 @@ def page(path: Path, run: str | None, out: Path, of: tuple[str, ...], *, force: 
             made = write(store, run_named(store, run), out, of=of or None, replace=force)
         except NotReplaced as error:
             raise Refused(str(error).replace("say replace=True", "give --force")) from error
-    click.echo(made)
+    click.echo(shown(str(made)))

@@ -33,6 +33,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NotStored, ABSENT),
     (errors.UnknownRun, ABSENT),
     (errors.UnknownForward, ABSENT),
+    (errors.UnknownName, ABSENT),
     (errors.WhichRun, USAGE),
     (errors.BadRun, USAGE),
     (errors.FigureError, USAGE),

@@ -11,6 +11,7 @@ from somatize.storage.packing import unpack
 from somatize.storage.view import look
 
 from .asked import Place, lines_of, opened_at
+from .masking import masked
 
 _GRAPH = "graph "
 _HIDDEN = frozenset({"run", "name", "fields"})
@@ -20,9 +21,10 @@ def about(store: Place, run: str | None = None) -> dict[str, Any]:
     """Where, when and with what a run was made, and what it says of itself.
 
     `began` is when its first recorder was opened; `argv`, `cwd`, `python`, `platform`, `host`, `pid`, `versions` and
-    `git` are of that one; `writers` has the same of each. `graphs` are those it ran, as data, `about` what was given
-    to its recorders (the later one's word counts), and `facts` what was said before its first forward. `git` and
-    `versions` are gathered while the run goes on; they are there at the latest when the recorder was closed.
+    `git` are of that one (of `argv` the values of ``--password``, ``--token`` and their like are hidden); `writers`
+    has the same of each. `graphs` are those it ran, as data, `about` what was given to its recorders (the later one's
+    word counts), and `facts` what was said before its first forward. `git` and `versions` are gathered while the run
+    goes on; they are there at the latest when the recorder was closed.
     """
     with opened_at(store) as opened:
         return look(opened, lambda view: about_of(lines_of(view, run)))
@@ -75,7 +77,9 @@ def writers_of(lines: RunLines) -> list[dict[str, Any]]:
 
 
 def _writer(writer: int, known: dict[str, Any], *, alive: bool) -> dict[str, Any]:
-    said = known.pop("said", {})
+    said = dict(known.pop("said", {}))
+    if isinstance(said.get("argv"), list):
+        said["argv"] = masked(list(map(str, said["argv"])))
     graphs = {key: value for key, value in said.items() if key.startswith(_GRAPH)}
     return {
         "writer": f"{writer:015x}",

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from somatize.errors import UnknownRun, WhichRun, nearest
+from somatize.errors import UnknownName, UnknownRun, WhichRun, nearest
+from somatize.facts import KINDS
 from somatize.storage.lines import RunLines
 from somatize.storage.opened import Opened, acquire, release
 from somatize.storage.opening import find_run
+from somatize.storage.packing import parted_path
 from somatize.storage.view import View
 from somatize.store import Store
 
@@ -51,6 +53,31 @@ def lines_of(view: View, name: str | None) -> RunLines:
         more = f" and {len(runs) - _LISTED} more" if len(runs) > _LISTED else ""
         raise WhichRun(f"{view.opened.path} holds several runs, say which: {names}{more}")
     return RunLines(view, runs[0][0])
+
+
+def path_in(lines: RunLines, name: str) -> str:
+    """The path that a name means in a run: of ``took_us`` and ``nodes`` the name itself. Raises `UnknownName`.
+
+    The loss, which is what is meant where nothing is said, may never have been said; nor may a field of the engine's
+    facts, and anything in a run that has no forward yet.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"the name of a number is a text such as 'loss', not {name!r}")
+    if name in ("took_us", "nodes"):
+        return name
+    path = lines.path_of(name)
+    kind, field = parted_path(path)
+    if path == "loss.value" or path in lines.summarised_fields():
+        return path
+    if kind in KINDS and field in KINDS[kind].__annotations__:
+        return path
+    if lines.highest() < 0 or lines.was_said(path):
+        return path
+    known = lines.names()
+    last = ", ".join(sorted(lines.said_last())[:_LISTED]) or "nothing"
+    raise UnknownName(
+        f"run {lines.name!r} has no number said as {name!r}; its last forward has {last}{nearest(name, known)}"
+    )
 
 
 def check_range(last: int | None, since: int | None) -> None:

@@ -14,7 +14,7 @@ from somatize.storage.packing import field_path, last_said, unpack
 from somatize.storage.schema import OWN
 from somatize.storage.view import View, look
 
-from .asked import Place, lines_of, opened_at
+from .asked import Place, lines_of, opened_at, path_in
 from .columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Series
 from .outside import Outside, is_silent
 from .streams import Said, is_split
@@ -34,22 +34,30 @@ class Stretch(NamedTuple):
         return highest if self.until is None else min(self.until, highest)
 
 
-def columns_of(store: Place, run: str | None, of: Sequence[str], stretch: Stretch = Stretch()) -> Columns:  # noqa: B008
+def columns_of(
+    store: Place,
+    run: str | None,
+    of: Sequence[str],
+    stretch: Stretch = Stretch(),  # noqa: B008
+    *,
+    unsaid: bool = False,
+) -> Columns:
     """The forwards of a run in a stretch, with a series for each of the said numbers in `of`.
 
     Names are those `curve` takes; of what streams say there is a series for each stream, in no certain order. A number
-    that was given out and never written down is a lost forward.
+    that was given out and never written down is a lost forward. Raises `UnknownName` for what nothing said, unless it
+    may be `unsaid`: then its series is empty.
     """
     with opened_at(store) as opened:
-        return _settled(opened, run, of, stretch)
+        return _settled(opened, run, of, stretch, unsaid=unsaid)
 
 
-def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: Stretch) -> Columns:
+def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: Stretch, *, unsaid: bool) -> Columns:
     """As `reader.forwards` does it: what is missing is looked for once more, and is then lost."""
 
     def work(view: View) -> tuple[Columns, int]:
         lines = lines_of(view, run)
-        return _read(lines, of, stretch), lines.highest()
+        return _read(lines, of, stretch, unsaid=unsaid), lines.highest()
 
     columns, highest = look(opened, work)
     if len(columns) == max(0, stretch.end(highest) + 1 - stretch.since):
@@ -73,9 +81,11 @@ def _append_lost(columns: Columns, forward: int) -> None:
         series.append(None)
 
 
-def _read(lines: RunLines, of: Sequence[str], stretch: Stretch) -> Columns:
+def _read(lines: RunLines, of: Sequence[str], stretch: Stretch, *, unsaid: bool) -> Columns:
     columns = Columns.of(lines.name, [name for name in of if not is_split(name)])
     streams = [Said(name) for name in of if is_split(name)]
+    for series in columns.series:
+        series.path = lines.path_of(series.of) if unsaid else path_in(lines, series.of)
     for block in lines.blocks(stretch.since):
         if stretch.until is not None and block.forwards[0] > stretch.until:
             break
@@ -131,7 +141,7 @@ def _says_nothing(said: Said, lines: RunLines, block: Stored) -> bool:
 
 def _take_column(series: Series, lines: RunLines, block: Stored) -> bool:
     """Whether a block has the series as a column that can be read."""
-    path, chunk = field_path(series.name), block.chunk
+    path, chunk = series.path, block.chunk
     if path not in chunk:
         return False
     try:
@@ -170,7 +180,7 @@ def _scan(several: Sequence[Series], streams: Sequence[Said], lines: RunLines, b
         series.skip(block.chunk.rows)
     for forward, told in lines.block_facts(block):
         for series, first in zip(several, start, strict=True):
-            text = last_said(told, field_path(series.name))
+            text = last_said(told, series.path)
             if text is not None:
                 series.put(first + row[forward], text)
         for said in streams:
@@ -184,7 +194,7 @@ def _take_line(columns: Columns, streams: Sequence[Said], lines: RunLines, line:
     columns.writers.append(line.writer)
     told: list[Fact] | None = None
     for series in columns.series:
-        path = field_path(series.name)
+        path = series.path
         if series.name in _OWN:
             took = str(line.took_us) if line.took_us >= 0 else None
             series.append(took if series.name == "took_us" else str(line.nodes))

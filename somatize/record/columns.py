@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from somatize.storage.columns import number
+from somatize.storage.packing import field_path
 from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK, OPEN, STATES
 
 __all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "STATES", "WORDS", "Columns", "Series"]
@@ -40,10 +41,12 @@ class Series:
     `stream` the stream that said it, where a number is said by streams, and `name` what both are called in a figure.
     """
 
-    __slots__ = ("kinds", "name", "of", "stream", "texts", "values")
+    __slots__ = ("kinds", "name", "of", "path", "stream", "texts", "values")
 
     def __init__(self, of: str, stream: str | None = None) -> None:
         self.of = of
+        self.path = field_path(of)
+        """Where it stands in facts and columns."""
         self.stream = stream
         self.name = of if stream is None else f"{of} of {stream}"
         self.values: array[float] = array("d")

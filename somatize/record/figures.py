@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from somatize import plotting
 from somatize import theme as themes
-from somatize.errors import FigureError
+from somatize.errors import FigureError, UnknownName
 
 from .asked import Place
 from .column_reader import columns_of
 from .columns import Columns
 from .drawn import progress_figure
 from .one_forward import timeline_picture
+from .reader import curve_costs
 from .streams import MOST_PANELS, alike
 from .time_spent import spent_picture
 from .turns import one_forward, spent_in
@@ -53,12 +54,12 @@ def progress(
     `of` the first hundred are drawn.
 
     With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
-    into. Raises `UnknownRun`, `WhichRun`, `FigureError`, `ExtraMissing`.
+    into. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
     """
     plotting.require()
     names = several("of", of) if of is not None else ["loss"]
     runs: Sequence[str | None] = [None] if run is None else several("run", run)
-    title = title_of(columns := [columns_of(store, one, names[:MOST_PANELS]) for one in runs])
+    title = title_of(columns := _columns(store, runs, names[:MOST_PANELS]))
     for one in columns:
         one.asked = len(names)
     alike(columns)
@@ -67,6 +68,24 @@ def progress(
 
         return zoomable(store, columns, smooth=smooth, theme=theme, title=title)
     return progress_figure(columns, smooth=smooth, theme=theme, title=title)
+
+
+def _columns(store: Place, runs: Sequence[str | None], names: Sequence[str]) -> list[Columns]:
+    """The columns of runs. Raises `UnknownName` if no run has any of the names; else a panel says what is not said."""
+    try:
+        return [columns_of(store, run, names) for run in runs]
+    except UnknownName:
+        if not any(_knows(store, run, name) for run in runs for name in names):
+            raise
+        return [columns_of(store, run, names, unsaid=True) for run in runs]
+
+
+def _knows(store: Place, run: str | None, name: str) -> bool:
+    try:
+        curve_costs(store, run, name)
+    except UnknownName:
+        return False
+    return True
 
 
 def spent(store: Place, run: str | None = None, last: int | None = None, *, theme: str | None = None) -> Figure:

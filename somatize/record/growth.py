@@ -16,7 +16,7 @@ from somatize.facts import Fact
 from somatize.storage import schema
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import Line, Part, RunLines, Stored
-from somatize.storage.packing import field_path, unpack
+from somatize.storage.packing import field_path, readings, unpack
 
 HELD = 64
 """Forwards that are looked at again: of these, something may still be said."""
@@ -114,10 +114,18 @@ class _Look:
         self.blocks = list(lines.blocks(cursor.settled))
         self.highest = lines.highest()
         self.start = self._start()
-        self.paths = [field_path(name) for name in of]
-        kinds = {*_RARE, *(path.rpartition(".")[0] for path in self.paths[1:] if not self._is_summarised(path))}
+        self.paths = [self._path(name) for name in of]
+        kinds = {
+            *_RARE,
+            *(path.rpartition(".")[0] for name in of[1:] for path in readings(name) if not self._is_summarised(path)),
+        }
         marks = (bytes([0xA0 | len(kind)]) + kind.encode() for kind in kinds if len(kind) < 32)
         self.is_wanted = re.compile(b"|".join(map(re.escape, marks))).search
+
+    def _path(self, name: str) -> str:
+        """The path by which a name is read from columns now; what is read from facts, `Standing` finds by any."""
+        paths = readings(name)
+        return next((path for path in paths if len(paths) > 1 and self.lines.was_summarised(path)), paths[0])
 
     def _is_summarised(self, path: str) -> bool:
         lines = self.lines
@@ -165,7 +173,8 @@ class _Look:
         some = [at for at in range(begin, split) if states[at] == schema.BROKE][-_LAST_BROKEN:]
         made.broken += [Row(forwards[at], states[at], took[at], whens[at] / 1e6) for at in some]
         del made.broken[:-_LAST_BROKEN]
-        found = [_numbers(block, name, begin) for name in self.of] if begin < len(forwards) else []
+        names = [name if name in ("took_us", "nodes") else path for name, path in zip(self.of, self.paths, strict=True)]
+        found = [_numbers(block, name, begin) for name in names] if begin < len(forwards) else []
         made.columns += [Column(place, *numbers) for place, numbers in enumerate(found) if numbers is not None]
 
     def _take_line(self, made: Grown, forward: int, took_us: int, texts: Mapping[str, str]) -> None:

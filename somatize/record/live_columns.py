@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from somatize.storage.columns import number
-from somatize.storage.packing import field_path
+from somatize.storage.packing import field_path, readings
 
 from .columns import GAP, LOST, MOST_WHYS, NUMBER, OPEN, STATES, WORDS, Columns, Series
 from .outside import Outside
@@ -83,7 +83,8 @@ class Tally:
         self._rows = 0
         self._kept: dict[str, tuple[list[Series], list[Texts]]] = {}
         for series in self.drawn.series:
-            self._kept.setdefault(field_path(series.name), ([], []))[0].append(series)
+            for path in readings(series.name):
+                self._kept.setdefault(path, ([], []))[0].append(series)
         for path, texts in self.texts.items():
             self._kept.setdefault(path, ([], []))[1].append(texts)
         self.wanted: dict[str, list[tuple[str, str]]] = {}
@@ -192,9 +193,18 @@ class Tally:
             "state": STATES[self.drawn.states[row]],
             "nodes": self.nodes[row],
             "took_us": int(took) if took == took else None,
-            **{path: texts[row] for path, texts in self.texts.items()},
+            **{path: self.texts[path][row] for path in self._shown()},
             "when": self.when[row],
         }
+
+    def _shown(self) -> list[str]:
+        """The summarised fields, of two readings of one name the one that was said."""
+        twins = {path: one for path in self.texts for one in readings(path)[1:] if one in self.texts}
+        hidden = set()
+        for path, twin in twins.items():
+            said = [one for one in (path, twin) if any(self.texts[one].kinds)] or [path]
+            hidden |= {path, twin} - set(said)
+        return [path for path in self.texts if path not in hidden]
 
     def snapshot(self) -> Columns:
         """What is drawn, as it is now: the forwards go on meanwhile."""
@@ -224,4 +234,4 @@ def paths_of(summarising: Iterable[str]) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not all(name.split(".")):
             raise ValueError(f"summarising= holds {name!r}; it takes names such as 'loss' or 'ran.took_us'")
-    return list(dict.fromkeys(field_path(name) for name in names))
+    return list(dict.fromkeys(path for name in names for path in readings(name)))

@@ -107,7 +107,7 @@ class _Page:
             self.place = opened.path.name
             self.row, self.about, self.digest, names = look(opened, lambda view: _read(view, run))
             self.run: str = self.row["run"]
-            self.columns = columns_of(store, self.run, of or names)
+            self.columns = columns_of(store, self.run, of or names, unsaid=True)
             alike([self.columns])
             self._figures(store)
         self._words()

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable
 
 from somatize.facts import Fact
-from somatize.storage.packing import field_path
+from somatize.storage.packing import parted_path, readings
 
 from .columns import GAP, NOTHING, OK, Columns, Series
 from .streams import FIELD, Key, is_split
@@ -50,8 +50,9 @@ class Outside:
         self._split: dict[str, list[tuple[str, str]]] = {}
         self._others: dict[str, list[tuple[str, str]]] = {}
         for name in dict.fromkeys(names):
-            kind, _, field = field_path(name).rpartition(".")
-            (self._split if is_split(name) else self._others).setdefault(kind, []).append((name, field))
+            for path in readings(name):
+                kind, field = parted_path(path)
+                (self._split if is_split(name) else self._others).setdefault(kind, []).append((name, field))
         self._lines: dict[Key, _Line] = {}
         self.counts: dict[str, int] = {}
         """How often each number was said that no stream says."""

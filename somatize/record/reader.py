@@ -21,7 +21,7 @@ from somatize.storage.lines import Line, RunLines, Stored
 from somatize.storage.packing import field_path, last_said, unpack
 from somatize.storage.view import View, look
 
-from .asked import Place, check_range, first_of, lines_of, opened_at
+from .asked import Place, check_range, first_of, lines_of, opened_at, path_in
 from .paged import all_rows
 from .tally import Spent, Tally
 
@@ -181,14 +181,16 @@ def curve(
 ) -> list[tuple[int, float]]:
     """The points of a said number over the forwards of a run: ``(forward, value)``, by number.
 
-    ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` the field of any fact; ``"took_us"`` and ``"nodes"`` are
-    those of the forward. One that was said several times in a forward counts once, with its last value; a forward
-    without it, or with what is no number, is left out. It is the same whether it was summarised or not. Where a
-    run was resumed and steps were done again, each forward has its own number: nothing is replaced.
+    ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` the field of any fact, ``"val.loss"`` the `loss` of `val`
+    facts or else the value of `val.loss` facts; ``"took_us"`` and ``"nodes"`` are those of the forward. One that was
+    said several times in a forward counts once, with its last value; a forward without it, or with what is no number,
+    is left out. It is the same whether it was summarised or not. Where a run was resumed and steps were done again,
+    each forward has its own number: nothing is replaced. Raises `UnknownName` for what nothing in the run said; the
+    loss may be missing.
     """
     check_range(last, since)
     with opened_at(store) as opened:
-        return look(opened, lambda view: _points(lines_of(view, run), of, last, since))
+        return look(opened, lambda view: _points_of(lines_of(view, run), of, last, since))
 
 
 def curve_costs(
@@ -199,10 +201,16 @@ def curve_costs(
     if of in _NUMBERS:
         return "scan"
     with opened_at(store) as opened:
-        return look(opened, lambda view: _costs(lines_of(view, run), field_path(of), last, since))
+        return look(opened, lambda view: _costs(lines_of(view, run), of, last, since))
 
 
-def _costs(lines: RunLines, path: str, last: int | None, since: int | None) -> str:
+def _points_of(lines: RunLines, of: str, last: int | None, since: int | None) -> list[tuple[int, float]]:
+    path = path_in(lines, of)
+    return _points(lines, path, last, since)
+
+
+def _costs(lines: RunLines, of: str, last: int | None, since: int | None) -> str:
+    path = path_in(lines, of)
     return "scan" if lines.summarised(path, first_of(lines, last, since)) else "fetch"
 
 

@@ -15,7 +15,7 @@ from somatize.storage import opened as opened_stores
 from somatize.storage.lines import RunLines
 from somatize.storage.notices import warn
 from somatize.storage.opening import open_writer
-from somatize.storage.packing import field_path
+from somatize.storage.packing import readings
 from somatize.storage.pending import Pending
 from somatize.storage.schema import OK, OWN
 from somatize.storage.values import check_name
@@ -121,7 +121,8 @@ class Recorder:
         graph that is run, and with `diff` what the working tree changed since that commit (1 MB at most).
 
         `summarising` names facts whose values are kept as columns, so that their curves are read without the
-        records: ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` any other field.
+        records: ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` any other field, ``"val.loss"`` the `loss` of
+        `val` facts or the value of `val.loss` facts, whichever is said.
 
         Raises `BadRun`, `StoreReadOnly`, TypeError for what is no Store or no list of names, before anything ran.
         """
@@ -333,4 +334,4 @@ def _fields(summarising: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not all(part for part in name.split(".")):
             raise ValueError(f"summarising= holds {name!r}; it takes names such as 'loss' or 'ran.took_us'")
-    return tuple(dict.fromkeys(field_path(name) for name in names))
+    return tuple(dict.fromkeys(path for name in names for path in readings(name)))

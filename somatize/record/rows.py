@@ -61,7 +61,8 @@ def _put_late(lines: RunLines, held: Sequence[int], fields: Sequence[str], said:
         if held[0] <= forward <= held[-1] and forward in held:
             row = held.index(forward)
             for field, text in late.items():
-                said[fields.index(field)][row] = text
+                if field in fields:
+                    said[fields.index(field)][row] = text
 
 
 def row_of_line(line: Line, fields: Sequence[str]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from somatize.facts import Fact
 from somatize.storage.columns import number
-from somatize.storage.packing import field_path, last_said
+from somatize.storage.packing import last_said, readings
 
 from .buckets import Buckets
 from .growth import Grown, OpenTask, Row, Told
@@ -118,7 +118,7 @@ class Standing:
 
     def __post_init__(self) -> None:
         self.curves = [Curve(name, Buckets(self.highest)) for name in (TOOK, *self.of)]
-        self._paths = [(place, field_path(name)) for place, name in enumerate(self.of, start=1)]
+        self._paths = [(place, path) for place, name in enumerate(self.of, start=1) for path in readings(name)]
         self._samples: deque[tuple[float, int]] = deque()
         self._whens: dict[int, float] = {}
         self._began: dict[int, float] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from typing import NamedTuple
 
-from somatize.facts import Fact
+from somatize.facts import KINDS, Fact
 
 from . import schema
 from .absorb import find_chunk
@@ -17,9 +17,11 @@ from .heads import Counted
 from .journal import NO_TIME
 from .notices import warn
 from .open_tasks import Told, after, stored
-from .packing import unpack
+from .packing import parted_path, readings, unpack
 from .schema import LOST, OPEN, OWN
 from .view import View
+
+_STAMPS = frozenset({"fact", "node", "host", "device"})
 
 
 class Line(NamedTuple):
@@ -177,7 +179,74 @@ class RunLines:
                 found.update(dict.fromkeys(names))
         for tail in self.view.tails_of(self.run):
             found.update(dict.fromkeys(tail.fields))
-        return list(found)
+        return self._without_twins(list(found))
+
+    def _without_twins(self, fields: list[str]) -> list[str]:
+        """Of two readings of one name, both of which are summarised, the one that was said; the first if none was."""
+        hidden = set()
+        for field in fields:
+            first, *others = readings(field)
+            for other in others:
+                if other in fields:
+                    said = [one for one in (first, other) if self.was_summarised(one)] or [first]
+                    hidden |= {first, other} - set(said)
+        return [field for field in fields if field not in hidden]
+
+    def was_summarised(self, path: str) -> bool:
+        """Whether a column has a value of a field, as far as it was summarised."""
+        if any(path in texts for texts in (*self.late.values(), *(line.texts for line in self.lines.values()))):
+            return True
+        for block in self.blocks():
+            try:
+                if path in block.chunk and any(text is not None for text in block.chunk.texts(path)):
+                    return True
+            except BadValue:
+                continue
+        return False
+
+    def path_of(self, name: str) -> str:
+        """The path that a name means in this run: of its readings the one that was said, the first if none was."""
+        paths = readings(name)
+        if len(paths) == 1:
+            return paths[0]
+        return next((path for path in paths if self.was_said(path)), paths[0])
+
+    def was_said(self, path: str) -> bool:
+        """Whether a field was said, in a forward or by the run itself. Reads the facts where it is in no column."""
+        if self.was_summarised(path):
+            return True
+        kind, field = parted_path(path)
+        mark = kind.encode()
+        blocks = [block for block in self.blocks() if path not in block.chunk]
+        apart = ((forward, self.bodies(forward) or []) for forward in (OWN, *self.lines))
+        for forward, bodies in chain(chain.from_iterable(map(self._block_packed_all, blocks)), apart):
+            if any(mark in body for body in bodies):
+                for _, told in self.unpacked(forward, bodies):
+                    if any(fact.get("fact") == kind and field in fact for fact in told):
+                        return True
+        return False
+
+    def _block_packed_all(self, block: Stored) -> Iterator[tuple[int, list[bytes]]]:
+        return self._block_packed(block, 0)
+
+    def names(self) -> list[str]:
+        """What may be asked for: what is summarised, and what the first and the last forwards and the run said."""
+        blocks = list(self.blocks())
+        ends = blocks if len(blocks) < 3 else [blocks[0], blocks[-1]]
+        apart = chain.from_iterable(map(self._facts_of, (OWN, *self.lines)))
+        told = chain(chain.from_iterable(map(self.block_facts, ends)), apart)
+        return _names_in(chain.from_iterable(facts for _, facts in told), self.summarised_fields())
+
+    def said_last(self) -> list[str]:
+        """`names`, of what is summarised and what the last forward said."""
+        told = (facts for _, facts in self._facts_of(self.highest()))
+        return _names_in(chain.from_iterable(told), self.summarised_fields())
+
+    def _facts_of(self, number: int) -> Iterator[tuple[int, list[Fact]]]:
+        try:
+            yield from self.unpacked(number, self.bodies(number) or [])
+        except BadValue:
+            self.skip(number)
 
     def _writers(self) -> int:
         """How many there are that something is committed of."""
@@ -371,3 +440,13 @@ def record_name(run: str, forward: int) -> str:
     from urllib.parse import quote
 
     return f"run/{quote(run, safe='')}/{forward}"
+
+
+def _names_in(told: Iterable[Fact], fields: Sequence[str]) -> list[str]:
+    """The names by which fields are asked for: of the summarised `fields`, and of what was said beside the engine."""
+    found = dict.fromkeys(field.removesuffix(".value") for field in fields)
+    for fact in told:
+        kind = fact.get("fact", "")
+        said = [] if kind in KINDS else [field for field in fact if field not in _STAMPS]
+        found.update((kind if field == "value" else f"{kind}.{field}", None) for field in said)
+    return list(found)

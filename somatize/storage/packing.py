@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from somatize.facts import Fact, encodable, said, text
+from somatize.facts import KINDS, Fact, encodable, said, text
 
 Texts = list[str | float | None] | None
 """The text of each summarised field, None where it was not said; None altogether where none was.
@@ -23,6 +23,8 @@ WHOLE_UP_TO = 256 << 10
 """Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
 _LOOK_CLOSER = 512 << 10
 _KIND = itemgetter("fact")
+_OURS = frozenset({*KINDS, "throughput", "machine", "log", "task"})
+"""The kinds of which the library says the fields."""
 _SHAPES, _LONGEST = 64, 4096
 Shape = tuple[int, list[tuple[int, int, str]]]
 """What a sequence of kinds holds: how many nodes had their turn, and the places of what is summarised: of the fact, of
@@ -33,6 +35,14 @@ def field_path(name: str) -> str:
     """The full path of what a curve or a column is asked for by: ``loss`` is its ``loss.value``."""
     name = encodable(name)  # as it stands in the facts
     return name if "." in name else f"{name}.value"
+
+
+def readings(name: str) -> tuple[str, ...]:
+    """The paths that a name may mean: ``val.loss`` is the `loss` of `val` facts, or the value of `val.loss` facts."""
+    path = field_path(name)
+    if path != encodable(name) or path.endswith(".value") or parted_path(path)[0] in _OURS:
+        return (path,)
+    return path, f"{path}.value"
 
 
 def parted_path(path: str) -> tuple[str, str]:

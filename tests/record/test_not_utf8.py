@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from somatize import Ctx, Graph, Recorder, Store, node
-from somatize.errors import BadRun, UnknownRun
+from somatize.errors import BadRun, UnknownName, UnknownRun
 from somatize.record import Followed, about, curve, export, facts, forwards, page, progress, runs
 
 ODD, ESCAPED = "caf\udce9", "caf\\udce9"
@@ -101,6 +101,7 @@ def test_of_names_and_places(odd: Store, tmp_path: Path) -> None:
     assert page(odd, "r", tmp_path / f"{ODD}.html").exists()
     assert export.to_csv(odd, "r", tmp_path / f"{ODD}.csv").path.exists()
     assert [row["run"] for row in runs(odd.copy(tmp_path / f"copy {ODD}"))] == ["r"]
-    assert progress(odd, of=ODD) is not None
+    with pytest.raises(UnknownName):
+        progress(odd, of=ODD)
     with Followed(odd.path) as followed:
         assert followed.look()

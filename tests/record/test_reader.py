@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import NoStore, UnknownForward, UnknownRun, WhichRun
+from somatize.errors import NoStore, UnknownForward, UnknownName, UnknownRun, WhichRun
 from somatize.record import curve, curve_costs, facts, forwards, nodes, runs
 
 
@@ -126,7 +126,9 @@ def test_paths_of_curves(store: Store) -> None:
     assert curve(store, of="a.b.value") == [(0, 7.0)]
     assert curve(store, of="nodes") == [(0, 1.0)]
     assert curve(store, of="took_us") == [(0, float(forwards(store)[0]["took_us"]))]
-    assert curve(store, of="nothing") == []
+    assert curve(store, of="a.b") == [(0, 7.0)]
+    with pytest.raises(UnknownName):
+        curve(store, of="nothing")
 
 
 def test_what_a_curve_costs_is_true(store: Store) -> None:
@@ -135,7 +137,8 @@ def test_what_a_curve_costs_is_true(store: Store) -> None:
     assert curve_costs(store, "columns") == "scan"
     assert curve_costs(store, "columns", "took_us") == "scan"
     assert curve_costs(store, "facts") == "fetch"
-    assert curve_costs(store, "columns", "other") == "fetch"
+    with pytest.raises(UnknownName):
+        curve_costs(store, "columns", "other")
 
 
 def test_a_run_whose_writers_summarise_differently(store: Store) -> None:

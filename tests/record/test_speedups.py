@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from somatize import Recorder, Store, watching
+from somatize.errors import UnknownName
 from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
 from somatize.storage import blocks, columns, committer, gather, journal, speedups
@@ -196,6 +197,13 @@ def entries(recorder: Recorder) -> list[tuple[Any, ...]]:
     return found
 
 
+def points(store: Store, run: str, field: str) -> list[tuple[int, float]] | None:
+    try:
+        return curve(store, run, field)
+    except UnknownName:
+        return None
+
+
 def seen(store: Store, run: str, fields: list[str]) -> Any:
     """What readers give, without times."""
     rows = [{key: value for key, value in row.items() if key != "when"} for row in forwards(store, run)]
@@ -204,7 +212,7 @@ def seen(store: Store, run: str, fields: list[str]) -> Any:
         "rows": rows,
         "facts": {row["forward"]: list(facts(store, run, row["forward"])) for row in rows},
         "own": about(store, run)["facts"],
-        "curves": repr([curve(store, run, field) for field in fields]),
+        "curves": repr([points(store, run, field) for field in fields]),
         "nodes": nodes(store, run),
         "total": {key: value for key, value in total.items() if key not in ("first", "last", "run")},
         "tasks": [

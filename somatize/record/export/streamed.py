@@ -41,23 +41,27 @@ def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | No
         *(Wanted(name, said=True) for name in fields),
         Wanted("when", Kind.INSTANT),
     ]
-    surveys = {place: _surveyed(lines, name, first) for place, name in enumerate(fields, start=len(BEFORE))}
+    surveys = dict(enumerate(_surveyed(lines, fields, first), start=len(BEFORE)))
     return Table("forwards", lines.name, columns_of(wanted, surveys), rows)
 
 
-def _surveyed(lines: RunLines, field: str, first: int) -> Survey:
-    survey = Survey()
+def _surveyed(lines: RunLines, fields: Sequence[str], first: int) -> list[Survey]:
+    """What each of the summarised fields holds, from one pass over the blocks."""
+    surveys = {field: Survey() for field in fields}
     for block in lines.blocks(first):
-        try:
-            said = block.chunk.said(field) if field in block.chunk else []
-        except BadValue:
-            continue  # the rows are asked for it again, and say so
-        survey.add(value for value in said[bisect_left(block.forwards, first) :] if value is not None)
+        start = bisect_left(block.forwards, first)
+        for field, survey in surveys.items():
+            try:
+                said = block.chunk.said(field) if field in block.chunk else []
+            except BadValue:
+                continue  # the rows are asked for it again, and say so
+            survey.add(value for value in said[start:] if value is not None)
     late = (texts for forward, texts in lines.late.items() if forward >= first)
     for texts in (*late, *(line.texts for line in _open(lines, first))):
-        if field in texts:
-            survey.add([texts[field]])
-    return survey
+        for field, text in texts.items():
+            if field in surveys:
+                surveys[field].add([text])
+    return list(surveys.values())
 
 
 def _open(lines: RunLines, first: int) -> list[Line]:
