@@ -134,7 +134,7 @@ class Cache:
         except Exception:
             return False
 
-    def compared(self, value: Any) -> bytes:
+    def compared(self, value: Any) -> str:
         """The digest of a value as it is now, to be compared with another of this process. Raises as naming does."""
         return as_it_is(value)
 

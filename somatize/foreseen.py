@@ -54,14 +54,15 @@ class Foreseen(Mapping[str, Foresight]):
 def foresee(cache: Cache) -> Foreseen:
     """What a forward with what `cache` knows would do. Nothing runs."""
     found = roles(cache.plan, cache.hits)
-    missing = [step for step in cache.plan.steps if _would_miss(step, found[step.number])]
-    kept = [entry for entry in cache.store.kept() if not entry.meta.get("item")] if missing else []
+    missing = {step.number for step in cache.plan.steps if _would_miss(step, found[step.number])}
+    kept = _kept_before(cache) if missing else {}
+    training = _training(cache, found) if missing else {}
     return Foreseen(
         [
             Foresight(
                 step.node,
                 _WOULD[found[step.number]],
-                (*(_why(cache, step, kept) if _would_miss(step, found[step.number]) else ()), *_unseen(cache, step)),
+                (*(_why(cache, step, kept, training) if step.number in missing else ()), *_unseen(cache, step)),
             )
             for step in cache.plan.steps
         ]
@@ -72,6 +73,18 @@ def _would_miss(step: Step, role: Role) -> bool:
     return role is Role.RUN and step.marks.cached is not None
 
 
+def _training(cache: Cache, found: list[Role]) -> dict[int, str]:
+    """The steps that would run and have no two runs alike, as they or what feeds them are in training mode, and why."""
+    reasons: dict[int, str] = {}
+    for number in cache.names:
+        if found[number] is Role.RUN:
+            above = (reasons[source] for source in cache.plan.steps[number].inputs if source in reasons)
+            why = next(above, None) or cache.training(number)
+            if why is not None:
+                reasons[number] = why
+    return reasons
+
+
 def _unseen(cache: Cache, step: Step) -> list[str]:
     """What a kept node reads that no name can see."""
     name = cache.name(step.number)
@@ -79,32 +92,36 @@ def _unseen(cache: Cache, step: Step) -> list[str]:
     return [unseen(reads)] if reads else []
 
 
-def _why(cache: Cache, step: Step, kept: list[Entry]) -> list[str]:
+def _why(cache: Cache, step: Step, kept: dict[str, list[Entry]], training: dict[int, str]) -> list[str]:
     if step.number in cache.unnamed:
         reason = f"it has no name: {cache.unnamed[step.number]}"
         return [f"it depends on its items; {reason}"] if step.marks.mapped is not None else [reason]
     if cache.refreshes(step.number):
         return ["it is to be refreshed"]
-    refused = cache.gradient_of_input() or cache.training(step.number)
+    refused = cache.gradient_of_input() or training.get(step.number)
     if refused is not None:
         return [f"its result is not kept: {refused}"]
     said = ["it depends on its items"] if step.marks.mapped is not None else []
     parts = cache.names[step.number].parts
-    others = {name.digest for number, name in cache.names.items() if number != step.number}
-    kept = [entry for entry in kept if entry.name not in others]  # of a node that had this id, and has another now
-    differences = [difference(_parts(entry), parts) for entry in _kept_before(kept, step.node, parts)]
+    before = kept.get(step.node, [])
+    alike = [entry for entry in before if _parts(entry).get("class") == parts.get("class")]
+    differences = [difference(_parts(entry), parts) for entry in alike or before]
     nearest = min((one for one in differences if one), key=len, default=None)
     return said + (nearest if nearest is not None else ["nothing of this node is kept"] * (not said))
 
 
-def _kept_before(kept: list[Entry], node: str, parts: Mapping[str, Any]) -> list[Entry]:
-    """What a node of this id kept before, the latest first: of equally near ones the latest is meant.
+def _kept_before(cache: Cache) -> dict[str, list[Entry]]:
+    """What each node kept before, by its id, the latest first: of equally near ones the latest is meant.
 
-    Of these only those of the same class or function, if there are any: another graph may have a node of this id.
+    What is the present name of another node is that one's, which had this id before.
     """
-    same = [entry for entry in kept if entry.meta.get("node") == node and _parts(entry)]
-    alike = [entry for entry in same if _parts(entry).get("class") == parts.get("class")]
-    return sorted(alike or same, key=lambda entry: -entry.when)
+    now = {name.digest: cache.plan.steps[number].node for number, name in cache.names.items()}
+    found: dict[str, list[Entry]] = {}
+    for entry in sorted(cache.store.kept(), key=lambda entry: -entry.when):
+        node = entry.meta.get("node")
+        if isinstance(node, str) and now.get(entry.name, node) == node and not entry.meta.get("item") and _parts(entry):
+            found.setdefault(node, []).append(entry)
+    return found
 
 
 def _parts(entry: Entry) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Integrity:
         """Of each step whose value is another than its name says, why."""
         self._spoiled: dict[int, str] = {}
         """Of each step whose value changed at its host after those that read it there, why."""
-        self._digests: dict[int, bytes | None] = {}
+        self._digests: dict[int, str | None] = {}
         """Of values that others could change before they are read; None for what cannot be compared."""
         self._objects: dict[int, int] = {}
         self._when: dict[int, int] = {}
@@ -251,7 +251,7 @@ class Integrity:
             return ", by whoever else has it"
         return f", and is shared with {', '.join(map(repr, others[:5]))}: let a node that changes its input copy it"
 
-    def _digest(self, value: Any) -> bytes | None:
+    def _digest(self, value: Any) -> str | None:
         try:
             return self._cache.compared(value)
         except Exception:

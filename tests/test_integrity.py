@@ -148,6 +148,69 @@ class TestValuesOnEdges:
         assert told(Graph.somatize(opened >> read), 3, store)[0] == 3
 
 
+def made_with(n):
+    def made():
+        return n
+
+    made.n = n
+    return made
+
+
+def closing_over(n):
+    held = {"x": n}
+    return (lambda: held["x"]), (lambda value: held.update(x=value))
+
+
+class Box:
+    def __init__(self, x):
+        self._x, self.y = x, [x]
+
+    def get(self):
+        return self._x
+
+
+KINDS = {
+    "a private attribute": (lambda n: Box(n), lambda box: setattr(box, "_x", 9), lambda box: box._x),
+    "within an attribute": (lambda n: Box(n), lambda box: box.y.append(9), lambda box: [*box.y]),
+    "what a method is bound to": (lambda n: Box(n).get, lambda get: setattr(get.__self__, "_x", 9), lambda get: get()),
+    "a closure": (closing_over, lambda pair: pair[1](9), lambda pair: pair[0]()),
+    "a function's attribute": (made_with, lambda made: setattr(made, "n", 9), lambda made: made.n),
+    "the order of a dict": (lambda n: {"a": n, "b": n}, lambda d: d.update(a=d.pop("a")), lambda d: [*d]),
+    "two views": (
+        lambda n: (lambda x: (x[:n], x[1:]))(np.arange(float(n))),
+        lambda pair: pair[0].fill(9),
+        lambda pair: pair[1].tolist(),
+    ),
+    "a shape": (
+        lambda n: np.arange(6).reshape(n, 2),
+        lambda x: x.resize((2, 3), refcheck=False),
+        lambda x: x.tolist(),
+    ),
+    "a tensor's data": (lambda n: torch.ones(n), lambda x: x.data.zero_() is None, lambda x: x.tolist()),
+    "a tensor's gradient": (lambda n: torch.ones(n), lambda x: setattr(x, "grad", x * 2), lambda x: x.grad is None),
+    "a mode": (lambda n: torch.nn.Linear(n, 1), lambda net: net.eval() and None, lambda net: net.training),
+    "objects in an array": (
+        lambda n: np.array([[1], [2, n]], dtype=object),
+        lambda x: x[0].append(9),
+        lambda x: [*x[0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_change_of_any_kind_of_value_is_seen(store, kind, threads):
+    make, spoil, read = (node(thing).frozen() for thing in KINDS[kind])
+    make, spoil, read = make.named("make"), spoil.named("spoil"), read.named("read").cached()
+    _, kinds, said = told(Graph.somatize(make >> (spoil | read)), 3, store, threads=threads)
+    if threads == 1:
+        assert "kept read" not in kinds
+        assert ["'make'" in one and "'spoil'" in one for one in said] == [True]
+    alone = Graph.somatize(make >> read)
+    answer, kinds, _ = told(alone, 3, store)
+    assert answer == alone.forward(3)
+
+
 class TestTheNodeItself:
     def test_a_captured_value_that_a_node_before_changed(self, store):
         settings = {"by": 2}

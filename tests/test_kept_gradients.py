@@ -243,6 +243,7 @@ def test_what_draws_or_counts_in_training_mode_is_not_kept_until_it_evaluates(st
     assert "'net' is frozen and in training mode" in sentence
     assert ".eval()" in sentence
     assert told(graph, x, store)[1:] == (["ran net", "ran text"], [])
+    assert "'net' is frozen and in training mode" in graph.foreseen(x, store=store)["text"].why[0]
     itself = Graph.somatize(how(net).named("net").frozen().cached())
     assert "training mode" in str(itself.foreseen(x, store=store))
     assert [len(told(itself, x, store)[2]) for _ in range(2)] == [1, 0]

@@ -19,9 +19,8 @@ from __future__ import annotations
 from .content import content
 from .difference import difference
 from .gradients import carries_gradient, training_in
-from .naming import Looked, Name, Namer, Naming, given
+from .naming import Looked, Name, Namer, Naming, as_it_is, given
 from .reads import Read, is_seeded, unseen
-from .watches import as_it_is
 
 __all__ = [
     "Looked",

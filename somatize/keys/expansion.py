@@ -257,7 +257,10 @@ def _of_torch(value: Any, cls: type) -> Expansion | None:
         return None
     words, rows = tensors.named_apart(value)
     kind = "tensor" if tensors.is_plain(cls) else cls.__name__
-    return Expansion(worded("torch.Tensor", kind, words, memory_digest(rows)), [vars(value)] if vars(value) else [])
+    held = vars(value)
+    if value.is_leaf and value.grad is not None:  # which code may read
+        held = {**held, "grad": value.grad}
+    return Expansion(worded("torch.Tensor", kind, words, memory_digest(rows)), [held] if held else [])
 
 
 def _of_object(value: Any, cls: type, resolve: Resolve) -> Expansion | None:

@@ -100,6 +100,11 @@ def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held:
     return Name(worded(kind, digest).hex(), lambda: own, None, {}, paths=reach.resolver.paths)
 
 
+def as_it_is(value: Any) -> str:
+    """The digest of a value as it is now, the code in it included, to be compared with another. Raises `Unnameable`."""
+    return given(value, "value").digest
+
+
 _GIVEN: dict[Any, tuple[list[Any], Code]] = {}
 _MOST_GIVEN = 256
 

@@ -259,14 +259,3 @@ def _by_identity(*, state: bool) -> Resolver:
 _BY_IDENTITY, _BUT_STATE = _by_identity(state=True), _by_identity(state=False)
 _LOOSELY = _by_identity(state=True)
 _LOOSELY.watching = False
-
-
-def as_it_is(value: Any) -> bytes:
-    """The digest of a value as it is now, good in this process alone: functions and classes in it are told by identity.
-
-    Raises `Unnameable` for what may change unseen.
-    """
-    return content(value, "a value", _STRICT)
-
-
-_STRICT = Resolver(_identity, _of_library)

@@ -20,7 +20,7 @@ class Comparison:
         self._readers = frozenset(readers)
         self._values = frozenset(values)
         self._shared = frozenset(shared)
-        self._digests: dict[int, bytes | None] = {}
+        self._digests: dict[int, str | None] = {}
         self._when: dict[int, int] = {}
         self._begun = 0
         self.steps: list[int] = []
@@ -50,7 +50,7 @@ class Comparison:
         return number in self._shared if before is None else _digest(value) != before
 
 
-def _digest(value: Any) -> bytes | None:
+def _digest(value: Any) -> str | None:
     from somatize.keys import as_it_is
 
     try:
