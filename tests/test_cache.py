@@ -23,6 +23,8 @@ from somatize.record import facts
 class Count(Node):
     """Adds what it was made with, and counts how often it ran."""
 
+    __unkeyed__ = ("_calls",)
+
     def __init__(self, add=0):
         self.add = add
         self._calls = []
@@ -242,6 +244,8 @@ def test_two_threads_that_want_one_result_compute_it_once(store):
     calls = []
 
     class Slow(Node):
+        __unkeyed__ = ("_note",)
+
         def forward(self, value, ctx):
             self._note(value)
             return value + 1

@@ -323,6 +323,8 @@ def test_who_waited_for_another_thread_that_failed_compares_before_it_runs(store
     calls = []
 
     class Once(Node):
+        __unkeyed__ = ("_do",)
+
         def forward(self, value, ctx):
             return self._do(value)
 

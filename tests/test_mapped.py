@@ -15,6 +15,8 @@ from somatize.errors import NoItems
 
 
 class Double(Node):
+    __unkeyed__ = ("_seen",)
+
     def __init__(self):
         self._seen = []
 
@@ -272,6 +274,8 @@ class TestCached:
             return item
 
         class Shaky(Node):
+            __unkeyed__ = ("_call",)
+
             def forward(self, item, ctx):
                 return self._call(item)
 

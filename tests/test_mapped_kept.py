@@ -11,6 +11,8 @@ from somatize.errors import KeepWarning, StoreError
 
 
 class Square(Node):
+    __unkeyed__ = ("_seen",)
+
     def __init__(self) -> None:
         self._seen: list[int] = []
 

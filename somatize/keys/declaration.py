@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from somatize import tensors
+from somatize.errors import Unnameable
 
 from .code import NO_CODE, Code, Reach, Said, title
 from .constructed import Argument, arguments_of, is_node, noted, shown
 from .content import content
 from .hashing import SCALARS, worded
+from .outside import is_library
 from .public import attributes_of, unkeyed_names
-from .seen import first_seen, models_of
+from .seen import first_seen
 from .things import hooks, structure
 from .watches import Watches
+from .working_state import private_of
 
 
 class Declared(NamedTuple):
@@ -28,7 +31,19 @@ class Declared(NamedTuple):
     attributes: Mapping[str, Any]
     holder: Any
     partials: list[Any]
-    models: Mapping[str, Any] = {}  # what a Node keeps to itself that learns
+    entry: str = "forward"  # the method that a run calls
+
+    def attributes_now(self, holder: Any) -> dict[str, Any]:
+        """The attributes that count, as they are now."""
+        return counted(holder, self.entry)
+
+
+def counted(thing: Any, entry: str = "forward") -> dict[str, Any]:
+    """The attributes of a node that count: the public ones, and those with an underscore that are no working state."""
+    if isinstance(thing, types.FunctionType) or thing is None:
+        return {} if thing is None else attributes_of(thing)
+    found = attributes_of(thing)
+    return found if is_library(type(thing).__module__) else found | private_of(thing, entry)
 
 
 def declared(thing: Any) -> Declared:
@@ -41,23 +56,24 @@ def declared(thing: Any) -> Declared:
         given = {name: noted(value, f"`{name}`") for name, value in named.items()} | given
         thing = thing.func
     roots: list[Any] = []
+    entry = "forward" if hasattr(thing, "forward") else "__call__"
     if isinstance(thing, types.MethodType):
         roots.append(thing.__func__)
+        entry = thing.__name__
         thing = thing.__self__
     if _is_code(thing):
         roots.append(thing)
         holder = thing if isinstance(thing, types.FunctionType) else None
-        return Declared(title(roots[0]), roots, given, _attributes_of_function(holder), holder, partials)
+        return Declared(title(roots[0]), roots, given, counted(holder), holder, partials)
     cls = type(thing)
     if is_node(thing):
         left_out = unkeyed_names(cls)
         given = {name: one for name, one in arguments_of(thing).items() if name not in left_out} | given
-    else:
+    elif is_library(cls.__module__):
         given = first_seen(thing) | given
     roots.append(cls)
-    models = models_of(thing) if is_node(thing) and not tensors.is_module(thing) else {}
     called = title(cls if len(roots) == 1 else roots[0])
-    return Declared(called, roots, given, attributes_of(thing), thing, partials, models)
+    return Declared(called, roots, given, counted(thing, entry), thing, partials, entry)
 
 
 def _is_code(thing: Any) -> bool:
@@ -66,10 +82,6 @@ def _is_code(thing: Any) -> bool:
 
 
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType)
-
-
-def _attributes_of_function(function: Any) -> dict[str, Any]:
-    return attributes_of(function) if function is not None else {}
 
 
 class Named(NamedTuple):
@@ -88,21 +100,23 @@ def named(found: Declared, ignoring: tuple[str, ...], with_state: bool) -> Named
     if (
         plain
         and not found.partials
-        and not found.models
         and set(map(type, found.attributes.values())) <= SCALARS
         and all(one.digest and one.live is None for one in found.arguments.values())
     ):
         return _plainly(found)
     reach = Reach(ignoring)
     reach.resolver.state = reach.watches.state = with_state
-    reach.watches.attributes(found.holder, dict(found.attributes))
+    reach.watches.attributes(found.holder, dict(found.attributes), found.attributes_now)
     for partial in found.partials:
         reach.watches.made(_handed_over, partial)
     arguments = {name: _argument(reach, value) for name, value in found.arguments.items()}
-    attributes = {name: _attribute(reach, name, value) for name, value in found.attributes.items()}
-    if found.models:
-        attributes |= {name: [reach.now(held, f"`{name}`").hex(), ""] for name, held in found.models.items()}
-        reach.watches.made(models_of, found.holder)
+    given = [one.live for one in found.arguments.values() if one.digest is None]
+    attributes = {
+        name: _attribute(reach, name, value)
+        for name, value in found.attributes.items()
+        # What a node keeps of what it was made with counts already.
+        if name[:1] != "_" or not any(value is one for one in given)
+    }
     whole = None
     if tensors.is_module(found.holder):
         whole = reach.value(_made_of(found.holder), "the modules")
@@ -115,7 +129,7 @@ def _plainly(found: Declared) -> Named:
     arguments = {name: [value.digest.hex(), value.shown] for name, value in found.arguments.items() if value.digest}
     attributes = {name: [content(value, name).hex(), shown(value)] for name, value in found.attributes.items()}
     watches = Watches()
-    watches.attributes(found.holder, dict(found.attributes))
+    watches.attributes(found.holder, dict(found.attributes), found.attributes_now)
     return _put(arguments, attributes, None, Code(NO_CODE, {}, {}, {}, watches))
 
 
@@ -132,7 +146,14 @@ def _argument(reach: Reach, value: Argument) -> Said:
 
 
 def _attribute(reach: Reach, name: str, value: Any) -> Said:
-    return [reach.value(value, f"the attribute `{name}`").hex(), shown(value)]
+    try:
+        return [reach.value(value, f"the attribute `{name}`").hex(), shown(value)]
+    except Unnameable as stopped:
+        if name[:1] != "_":
+            raise
+        raise Unnameable(
+            f"{stopped}; where the result does not depend on it, `__unkeyed__ = ({name!r},)` on its class"
+        ) from None
 
 
 def _handed_over(partial: Any) -> list[Any]:

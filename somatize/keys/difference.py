@@ -42,9 +42,9 @@ def _values(old: Mapping[str, Any], new: Mapping[str, Any], words: str, told: se
     """Each value once: one that an argument was and an attribute is would be told twice."""
     said = []
     for name in _differing({k: v[0] for k, v in old.items()}, {k: v[0] for k, v in new.items()}):
-        if name in told:
+        if name.lstrip("_") in told:
             continue
-        told.add(name)
+        told.add(name.lstrip("_"))
         before, now = (side[name][1] if name in side else None for side in (old, new))
         what = words.format(_short(name))
         if before is None:

@@ -20,7 +20,7 @@ from .expansion import Expansion, a, class_words
 from .hashing import SCALARS, worded
 from .outside import is_apart, is_library
 from .public import attributes_of, held_by, unkeyed_names
-from .seen import first_seen
+from .working_state import private_of
 
 Named = Callable[[Any], Expansion]
 """What a function or a class is called."""
@@ -61,7 +61,7 @@ class Resolver:
         if tensors.is_module(value):
             return _module(value, self.state)
         if is_node(value):
-            return Expansion(worded("node"), [cls, arguments_of(value), attributes_of(value)])
+            return Expansion(worded("node"), [cls, arguments_of(value), attributes_of(value), private_of(value)])
         if self.code and is_apart(value):
             return _APART
         return self._wrapper(value, cls) or self._by_name(value, cls)
@@ -204,7 +204,7 @@ def _module(module: Any, with_state: bool) -> Expansion:
 def structure(module: Any) -> list[Any]:
     """Of a torch Module, what it is made of but for its state: of each module in it its class, attributes and hooks."""
     return [
-        [name, type(inner), _made_with(inner), attributes_of(inner), hooks(inner)]
+        [name, type(inner), _made_with(inner), attributes_of(inner), _private(inner), hooks(inner)]
         for name, inner in module.named_modules()
     ]
 
@@ -212,7 +212,11 @@ def structure(module: Any) -> list[Any]:
 def _made_with(module: Any) -> dict[str, Argument] | None:
     if is_node(module):
         return arguments_of(module)
-    return first_seen(module) or None
+    return None
+
+
+def _private(module: Any) -> dict[str, Any]:
+    return {} if is_library(type(module).__module__) else private_of(module)
 
 
 def hooks(module: Any) -> list[Any]:

@@ -57,6 +57,8 @@ class Uses(NamedTuple):
     """The attributes that are assigned anything but None."""
     attributes: frozenset[str]
     """The attributes that are read, and the constant texts, which may name some."""
+    texts: frozenset[str]
+    """The constant texts."""
     any_attribute: bool
     """Whether attributes may be assigned by names that are made up as it runs."""
 
@@ -69,7 +71,7 @@ _DEREF = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _FAST = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"}
 _READ_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _LAST_ATTRIBUTE = {"STORE_ATTR", "DELETE_ATTR"}
-_BY_NAME = {"setattr", "vars", "__dict__", "__setattr__", "update"}
+_BY_NAME = {"setattr", "vars", "__dict__", "__setattr__"}
 
 _KNOWN: dict[int, tuple[weakref.ref[CodeType], Uses]] = {}
 
@@ -100,7 +102,8 @@ class _Reading:
         self.imports: list[Use] = []
         self.methods: list[Method] = []
         self.assigned: set[str] = set()
-        self.attributes: set[str] = {*code.co_names, *(text for text in _texts(code.co_consts))}
+        self.texts = set(_texts(code.co_consts))
+        self.attributes = {*code.co_names, *self.texts}
         self._imported: dict[str, list[_Import]] = {}
         self._given = self._parameters()
         self._nothing: set[int] = set()  # the places of assignments of None
@@ -114,7 +117,6 @@ class _Reading:
         for constant in self.code.co_consts:
             if isinstance(constant, CodeType):
                 self._within(uses_of(constant))
-        by_name = bool(self.attributes & (_BY_NAME - {"update"}))
         return Uses(
             tuple(dict.fromkeys(self.globals)),
             tuple(dict.fromkeys(self.free)),
@@ -122,7 +124,8 @@ class _Reading:
             tuple(dict.fromkeys(self.methods)),
             frozenset(self.assigned),
             frozenset(self.attributes),
-            by_name,
+            frozenset(self.texts),
+            bool(self.attributes & _BY_NAME),
         )
 
     def _parameters(self) -> set[str]:
@@ -241,6 +244,7 @@ class _Reading:
         self.methods += uses.methods
         self.assigned |= uses.assigned
         self.attributes |= uses.attributes
+        self.texts |= uses.texts
         for use in uses.free:
             for one in self._imported.get(use.name, ()):
                 self.imports.append(use._replace(name=one.module, path=one.path + use.path, level=one.level))

@@ -103,7 +103,7 @@ class Watches:
         self._classes: list[tuple[type, Any, tuple[Any, ...]]] = []
         self._values: list[tuple[Any, bytes]] = []
         self._made: list[tuple[Callable[[Any], Any], Any, bytes]] = []
-        self._holders: list[tuple[Any, type, int, dict[str, Any]]] = []
+        self._holders: list[tuple[Any, type, int, dict[str, Any], Callable[[Any], dict[str, Any]]]] = []
         self._scopes: list[tuple[Mapping[str, Any], tuple[Any, ...]]] = []
         self._environment: list[tuple[str, str | None]] = []
         self._absent: list[str] = []
@@ -135,9 +135,11 @@ class Watches:
     def members(self, cls: type) -> None:
         self._classes.append((cls, cls.__bases__, tuple(cls.__dict__.values())))
 
-    def attributes(self, holder: Any, held: dict[str, Any]) -> None:
-        """The public attributes of an object; what may change in them is watched as a value."""
-        self._holders.append((holder, type(holder), len(getattr(holder, "__dict__", ())), held))
+    def attributes(
+        self, holder: Any, held: dict[str, Any], now: Callable[[Any], dict[str, Any]] = attributes_of
+    ) -> None:
+        """The attributes of an object that count, which `now` tells; what may change in them is watched as a value."""
+        self._holders.append((holder, type(holder), len(getattr(holder, "__dict__", ())), held, now))
 
     def value(self, value: Any) -> None:
         """A value whose identity is watched elsewhere, or not needed: hashed again if it may change."""
@@ -169,8 +171,8 @@ class Watches:
         for cls, bases, values in self._classes:
             if cls.__bases__ is not bases or not _same_members(cls, values):
                 return False
-        for holder, cls, size, held in self._holders:
-            if type(holder) is not cls or not _same_attributes(holder, size, held):
+        for holder, cls, size, held, look in self._holders:
+            if type(holder) is not cls or not _same_attributes(holder, size, held, look):
                 return False
         if (self._scopes or self._environment or self._absent) and not self._surroundings_hold():
             return False
@@ -222,10 +224,10 @@ def _same_named(now: Any, before: Any) -> bool:
     return len(now) == len(before) and all(now.get(name, MISSING) is value for name, value in before.items())
 
 
-def _same_attributes(holder: Any, size: int, held: dict[str, Any]) -> bool:
+def _same_attributes(holder: Any, size: int, held: dict[str, Any], look: Callable[[Any], dict[str, Any]]) -> bool:
     now = getattr(holder, "__dict__", {})
     if len(now) != size or len(held) > size:
-        now = attributes_of(holder)
+        now = look(holder)
         if len(now) != len(held):
             return False
     for name, value in held.items():  # noqa: SIM110  a generator would cost as much again

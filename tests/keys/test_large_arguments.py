@@ -11,6 +11,8 @@ from somatize.pieces import Marks
 
 
 class Holds(Node):
+    __unkeyed__ = ("_what",)
+
     def __init__(self, what):
         self._what = what
 

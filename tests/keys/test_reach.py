@@ -37,10 +37,10 @@ class Plain:
     def __init__(self, k):
         self._k = k
         self._lock = threading.Lock()
-        self._seen = 0
+        self._seen = None
 
     def forward(self, x):
-        self._seen += 1
+        self._seen = (self._seen or 0) + 1
         return x * self._k
 
 
@@ -209,23 +209,43 @@ def test_an_object_that_notes_no_arguments_counts_with_what_it_keeps_to_itself(m
     assert name_of(again).digest == first != name_of(make(2)).digest
 
 
-def test_what_it_keeps_to_itself_counts_as_it_was_at_first(name_of):
+def test_what_it_keeps_to_itself_counts_but_for_working_state(name_of):
     node, namer = Plain(1), Namer()
     first = name_of(node, namer=namer).digest
     node.forward(1)
     node._lock = threading.RLock()
     assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Plain(1)).digest
+    node._k = 2
+    assert name_of(node, namer=namer).digest == name_of(Plain(2)).digest != first
 
 
 class Owner(Node):
-    """Whose model is its own, and loaded late if it is told so."""
+    """Whose model is its own."""
 
-    def __init__(self, late=False):
-        self._layers = None if late else {"all": [torch.nn.Linear(1, 1, bias=False), torch.nn.Dropout(0.5)]}
+    def __init__(self):
+        self._layers = {"all": [torch.nn.Linear(1, 1, bias=False), torch.nn.Dropout(0.5)]}
 
     def forward(self, x):
-        self._layers = self._layers or {"all": [torch.nn.Linear(1, 1, bias=False)]}
         return self._layers["all"][0](x)
+
+
+class Late(Node):
+    """Whose model is loaded as it first runs."""
+
+    def __init__(self):
+        self._model = self._size = None
+
+    def forward(self, x):
+        return self.model(x)
+
+    @property
+    def model(self):
+        if self._model is None:
+            self._load()
+        return self._model
+
+    def _load(self):
+        self._model, self._size = torch.nn.Linear(1, 1, bias=False), 1
 
 
 SETTLED = Marks(frozen=Frozen("digest"), cached=Cached())
@@ -243,8 +263,6 @@ def test_a_model_that_a_node_keeps_to_itself_counts_with_its_state(name_of):
     third = name_of(node, namer=namer)
     assert len({first, second.digest, third.digest}) == 3
     assert difference(second.parts, third.parts) == ["attribute `_layers`"]
-    node._seen = 1
-    assert name_of(node, namer=namer).digest == third.digest
 
 
 def test_what_its_state_is_called_settles_that_but_for_the_mode(name_of, monkeypatch):
@@ -258,10 +276,70 @@ def test_what_its_state_is_called_settles_that_but_for_the_mode(name_of, monkeyp
 
 
 def test_a_model_loaded_as_the_node_runs_is_working_state(name_of):
-    node, namer = Owner(late=True), Namer()
+    node, namer = Late(), Namer()
     first = name_of(node, namer=namer).digest
     node.forward(torch.ones(1))
-    assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Owner(late=True)).digest
+    assert name_of(node, namer=namer).digest == name_of(node).digest == first == name_of(Late()).digest
+    given = Late()
+    given._model = torch.nn.Linear(1, 1)  # from elsewhere, before it was looked at
+    assert name_of(given).digest != first
+
+
+class Scaled(Node):
+    def __init__(self, by):
+        self._by = by
+
+    @property
+    def by(self):
+        return self._by
+
+    @by.setter
+    def by(self, value):
+        self._by = value
+
+    def forward(self, x):
+        return x * self.by
+
+
+class Reset(Late):
+    """One of whose methods, that `forward` does not call, loads the model too."""
+
+    def reset(self):
+        self._load()
+
+
+class MadeUp(Node):
+    """One that makes up the names of its attributes."""
+
+    def __init__(self, **given):
+        for name, value in given.items():
+            setattr(self, f"_{name}", value)
+
+    def forward(self, x):
+        self._by = self._by + 0
+        return x * self._by
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(lambda: Scaled(2), "by"), (lambda: Scaled(2), "_by"), (lambda: MadeUp(by=2), "_by"), (Reset, "_size")],
+    ids=["a property", "its attribute", "by a name made up", "called by another method"],
+)
+def test_what_anything_but_forward_assigns_counts(make, name, name_of):
+    node, namer = make(), Namer()
+    first = name_of(node, namer=namer).digest
+    setattr(node, name, 10)
+    assert name_of(node, namer=namer).digest != first == name_of(make()).digest
+
+
+def test_what_has_no_name_there_is_told_with_the_cure(name_of):
+    node = Scaled(n for n in ())
+    with pytest.raises(Unnameable, match=r"`by` is a generator"):
+        name_of(node)
+    node = Scaled(1)
+    node._by = (n for n in ())
+    with pytest.raises(Unnameable, match=r"attribute `_by` is a generator; .*`__unkeyed__ = \('_by',\)` on its class"):
+        name_of(node)
 
 
 def test_an_object_that_holds_itself_is_let_go(name_of):
