@@ -209,6 +209,8 @@ def test_so_is_a_second_forward_with_a_seed_in_another_thread() -> None:
 
 
 class Counted(Node):
+    __unkeyed__ = ("_calls",)
+
     def __init__(self) -> None:
         self._calls = 0
 
