@@ -57,10 +57,18 @@ class _Live:
         self.trips = 0
         self.levels: dict[str, int] = {}
         """Of the loggers, as it was told."""
+        self.values: modules.Values | None = None
+        """The globals of modules that go along, as it was told."""
         self.modes: Any = None
         """Of torch, as it was told; None are those nobody changed."""
         self.heard = False
         """Whether it said anything since the last trip was sent."""
+
+    def send_values(self, until: float | None) -> None:
+        """Say which globals of modules that go along are other than they were, if some are."""
+        changed = self.values.changed() if self.values is not None else {}
+        if changed:
+            self.wire.send("values", {}, payload.pack(changed, "network"), until)
 
 
 class Connection:
@@ -181,6 +189,7 @@ class Connection:
         if trip.modes != live.modes:
             load.fields["modes"] = live.modes = trip.modes
         try:
+            live.send_values(until)
             live.wire.send("slice", load.fields, load.buffers, until)
             live.shipping.sent(load)
             load.buffers.clear()
@@ -287,8 +296,9 @@ class Connection:
             ended = process.ended(0.3 if isinstance(error, Garbled | Ended) else 0)
             process.end(0)
             raise self._no_worker(error, wire, process, ended) if isinstance(error, Exception) else error from None
-        self._live = _Live(process, wire, hello, Shipping(worker.mode, tuple(worker.send)))
-        return self._live
+        live = self._live = _Live(process, wire, hello, Shipping(worker.mode, tuple(worker.send)))
+        live.values = modules.Values(worker.send) if worker.send else None
+        return live
 
     def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str | None) -> WorkerError:
         if isinstance(error, WorkerError):

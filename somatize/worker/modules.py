@@ -2,16 +2,23 @@
 
 A worker that sees this machine imports them from where they lie here. Another one is sent their files, data files
 included, and imports them from a folder among its temporary files that is named by their content.
+
+What goes there by value and what is imported there are the same: a function of such a module that arrives has the
+globals of the imported module, a class that arrives is the imported one with what came assigned to it, and plain
+values of globals (numbers, texts, and containers of them) are as they are here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
 import tempfile
+import types
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -99,6 +106,7 @@ def taken(said: dict[str, Any], buffers: Sequence[memoryview]) -> None:
     if places is None:
         folder = str(_written(said["files"], buffers))
         places = dict.fromkeys(said["roots"], folder)
+    _OFFERED.update(places)
     sys.meta_path.insert(0, _Finder(places))
 
 
@@ -126,12 +134,90 @@ def _written(names: list[str], buffers: Sequence[memoryview]) -> Path:
     return folder
 
 
+class Values:
+    """The plain values of the globals of modules that are loaded here; and which of them changed since they went."""
+
+    def __init__(self, send: Sequence[str]) -> None:
+        self._send = send
+        self._sent: dict[tuple[str, str], Any] = {}
+
+    def changed(self) -> dict[str, dict[str, Any]]:
+        """By module and name those that are new or other than at the last time."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, module in list(sys.modules.items()):
+            if any(name == one or name.startswith(f"{one}.") for one in self._send):
+                for key, value in list(getattr(module, "__dict__", {}).items()):
+                    copy = _copied(value, [_MOST]) if key[:2] != "__" else None
+                    if copy is not None and self._sent.get((name, key)) != copy:
+                        self._sent[name, key] = copy
+                        found.setdefault(name, {})[key] = value
+        return found
+
+
+def _copied(value: Any, room: list[int]) -> Any:
+    """A plain value as something that stays as it is; None for any other, and for one that is too large."""
+    cls = type(value)
+    room[0] -= 1
+    if cls in _SCALARS:
+        return cls, value
+    if cls not in (list, tuple, dict, set, frozenset) or len(value) > room[0]:
+        return None
+    parts = [*value.keys(), *value.values()] if cls is dict else list(value)
+    if cls in (set, frozenset):
+        return (cls, frozenset(value)) if all(type(part) in _SCALARS for part in parts) else None
+    copies = [_copied(part, room) for part in parts]
+    return None if None in copies else (cls, copies)
+
+
+_SCALARS = frozenset({str, bytes, int, float, complex, bool, type(None)})
+_MOST = 1000
+"""Values within one global that are compared one by one; a larger one is not sent."""
+
+_VALUES: dict[str, dict[str, Any]] = {}
+"""At a worker: what globals of modules are at the other end, by module."""
+
+
+def values_taken(values: dict[str, dict[str, Any]]) -> None:
+    """At the worker: let globals of modules be as they are at the other end, in those that are imported later too."""
+    for name, those in values.items():
+        _VALUES.setdefault(name, {}).update(those)
+        if name in sys.modules:
+            vars(sys.modules[name]).update(those)
+
+
+def here(name: str) -> types.ModuleType | None:
+    """At the worker: a module that the other end offered, imported; None for others, and where that fails."""
+    if name.partition(".")[0] not in _OFFERED:
+        return None
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit):  # then what came by value is all there is of it
+        return None
+
+
+_OFFERED: set[str] = set()
+
+
 class _Finder:
     """Finds modules by their folders, before any other finder does."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        folder = self._places.get(name)
-        return None if folder is None else importlib.machinery.PathFinder.find_spec(name, [folder], target)
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        root = name.partition(".")[0]
+        if root not in self._places:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, [self._places[root]] if name == root else path, target)
+        loader: Any = getattr(spec, "loader", None)
+        execute = getattr(loader, "exec_module", None)
+        if execute is not None:
+
+            def execute_and_update(module: types.ModuleType) -> None:
+                del loader.exec_module  # so that the loader is what it always is
+                execute(module)
+                vars(module).update(_VALUES.get(name, {}))
+
+            with contextlib.suppress(AttributeError):  # that of a namespace takes no attribute, and runs nothing
+                loader.exec_module = execute_and_update
+        return spec

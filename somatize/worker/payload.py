@@ -34,6 +34,7 @@ from somatize import tensors
 from somatize.errors import GradientCut, NotKeepable, NotSendable, RemoteError, StoreWarning
 from somatize.facts import why
 
+from . import modules
 from .wire import Pieces
 
 MODES = ("network", "project")
@@ -398,17 +399,17 @@ def _tensor(plain: list[Any], grad: bool, data: Any) -> Any:
 
 
 def _with_slots(cls: Any, reduced: Any) -> Any:
-    """A class by value as cloudpickle takes it apart, and its slots, which that leaves out: its instances have them."""
-    slots = vars(cls).get("__slots__")
-    if (
-        slots is None
-        or issubclass(cls, tuple)
-        or not isinstance(reduced, tuple)
-        or reduced[0].__name__ != "_make_skeleton_class"
-    ):
+    """A class by value as cloudpickle takes it apart, with what that leaves out.
+
+    That are its slots, which its instances have, and its whole name, by which a worker finds the one it imported.
+    """
+    if not isinstance(reduced, tuple) or not reduced[0].__name__.startswith("_make_skeleton_"):
         return reduced
-    make, (meta, name, bases, words, *rest), *more = reduced
-    return make, (meta, name, bases, {**words, "__slots__": slots}, *rest), *more
+    make, (*args, extra), *more = reduced
+    slots = vars(cls).get("__slots__")
+    if make.__name__ == "_make_skeleton_class" and slots is not None and not issubclass(cls, tuple):
+        args[3] = {**args[3], "__slots__": slots}
+    return make, (*args, extra or {"class": [cls.__module__, cls.__qualname__]}), *more
 
 
 def _same(thing: Any) -> Any:
@@ -471,9 +472,28 @@ class _Known:
         from cloudpickle import cloudpickle
 
         known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
+        if known is None:
+            found = _imported_as(*args[-1]["class"]) if args[-1] else None
+            known = cloudpickle._lookup_class_or_track(args[-2], found) if isinstance(found, type) else None
         return make(*args) if known is None else self.take(known)
 
     _make_skeleton_enum = _make_skeleton_class
+
+    def _make_function(self, make: Any, code: types.CodeType, scope: dict[str, Any], *rest: Any) -> Any:
+        module = modules.here(scope.get("__name__", ""))
+        if module is None:
+            return make(code, scope, *rest)
+        found = _imported_as(module.__name__, code.co_qualname)
+        if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is vars(module):
+            return found
+        return make(code, vars(module), *rest)
+
+    def dynamic_subimport(self, make: Any, name: str, state: dict[str, Any]) -> Any:
+        module = modules.here(name)
+        if module is None:
+            return make(name, state)
+        vars(module).update({key: value for key, value in state.items() if key[:2] != "__"})
+        return module
 
     def take(self, known: Any) -> Any:
         """Something that is here."""
@@ -500,6 +520,14 @@ class _Own(_Known):
         if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is whole:
             return self.take(found)
         return make(code, scope, *rest)
+
+
+def _imported_as(module: str, name: str) -> Any:
+    """What has this name in a module that a worker was offered; None where there is nothing."""
+    found: Any = modules.here(module)
+    for part in name.split("."):
+        found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
+    return found
 
 
 def _loaded_as_registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:  # noqa: ARG001

@@ -117,6 +117,8 @@ class Server:
             self._held.pop(message.fields["forward"], None)
         elif message.kind == "modules":
             modules.taken(message.fields, message.buffers)
+        elif message.kind == "values":
+            modules.values_taken(payload.unpack(message.buffers, self._mode))
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
             standard.settle()  # nobody waits for this

@@ -17,7 +17,16 @@ from somatize.worker import connection, modules
 from .conftest import ARGV, spawned
 
 FILES = {
-    "sent_alone.py": "import math\nK = 3\nclass Cls: pass\ndef f(x): return x + K\ndef root(x): return math.sqrt(x)\n",
+    "sent_alone.py": (
+        "import dataclasses, enum\nK = 3\nTABLE = {'a': [1]}\nCOUNT = 0\n"
+        "class Cls:\n    limit = 1\n    def value(self): return self.limit + K\n"
+        "@dataclasses.dataclass(slots=True)\nclass Row:\n    v: int = 1\n"
+        "class Color(enum.Enum):\n    RED = 1\n"
+        "KINDS = (Cls, Row, Color)\n"
+        "def f(x): return x + K\n"
+        "def count(x):\n    global COUNT\n    COUNT += 1\n    return COUNT\n"
+    ),
+    "sent_fails.py": "import os\nif os.environ.get('AT_A_HOST'): raise OSError('no')\ndef f(x): return x + 1\n",
     "sent_pkg/__init__.py": "from .core import f as f\nNAME = __name__\n",
     "sent_pkg/core.py": "from . import deep\ndef f(x): return deep.inner.g(x) + 1\n",
     "sent_pkg/deep/__init__.py": "from . import inner\n",
@@ -28,7 +37,7 @@ FILES = {
     "sent_pkg/tables/table.bin": "\x00\x01",
     "sent_space/part/code.py": "def f(x): return -x\n",
 }
-NAMES = ["sent_alone", "sent_pkg", "sent_space"]
+NAMES = ["sent_alone", "sent_pkg", "sent_space", "sent_fails"]
 
 
 @pytest.fixture
@@ -49,7 +58,7 @@ def broker(request: Any, project: Path, tmp_path: Path, monkeypatch: pytest.Monk
     if request.param == "another machine":
         monkeypatch.setattr(connection, "sees", lambda _: False)
     (tmp_path / "elsewhere").mkdir()
-    env = {"TMPDIR": str(tmp_path / "elsewhere")}
+    env = {"TMPDIR": str(tmp_path / "elsewhere"), "AT_A_HOST": "1"}
     with Broker.embedded({"w1": spawned(send=NAMES, env=env, cwd=tmp_path / "elsewhere")}) as made:
         yield made
 
@@ -95,6 +104,12 @@ def reads_beside_file(_):
     return Path(sent_pkg.__file__).with_name("data.txt").read_text(), sent_pkg.NAME
 
 
+def far(function: Any) -> Graph:
+    """A graph of a function that goes along by value, as that of a script."""
+    function.__module__ = "__main__"
+    return Graph.somatize(node(function).named("n").at("w1"))
+
+
 @pytest.mark.parametrize(
     ("function", "answer"),
     [
@@ -108,11 +123,78 @@ def reads_beside_file(_):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_node_imports_what_is_sent(function: Any, answer: Any, broker: Broker) -> None:
-    function.__module__ = "__main__"  # so that it goes along by value, as that of a script
-    try:
-        assert Graph.somatize(node(function).at("w1")).forward(2, broker=broker) == answer
-    finally:
-        function.__module__ = __name__
+    assert far(function).forward(2, broker=broker) == answer
+
+
+def kinds_of(x):
+    from sent_alone import KINDS, Cls, Color, Row
+
+    made = [Cls(), Row(), Color.RED]
+    return [isinstance(one, kind) for one, kind in zip(x, KINDS, strict=True)], Cls in KINDS and Row in KINDS, made
+
+
+def test_what_comes_by_value_and_what_is_imported_are_of_one_class(project: Path, broker: Broker) -> None:
+    import sent_alone
+
+    sent = [sent_alone.Cls(), sent_alone.Row(), sent_alone.Color.RED]
+    for given in (sent, sent):
+        same, whole, made = far(kinds_of).forward(given, broker=broker)
+        assert (same, whole) == ([True] * 3, True)
+        assert [type(one) for one in made] == [sent_alone.Cls, sent_alone.Row, sent_alone.Color]
+        assert made[2] is sent_alone.Color.RED
+
+
+def values_of(_):
+    import sent_alone
+
+    return sent_alone.K, sent_alone.TABLE, sent_alone.f(1)
+
+
+def test_globals_are_as_they_are_here(project: Path, broker: Broker) -> None:
+    import sent_alone
+
+    graph = far(values_of)
+    assert graph.forward(0, broker=broker) == (3, {"a": [1]}, 4)
+    sent_alone.K = 50
+    assert graph.forward(0, broker=broker) == (50, {"a": [1]}, 51)
+    sent_alone.TABLE["a"].append(2)
+    assert graph.forward(0, broker=broker) == (50, {"a": [1, 2]}, 51)
+
+
+def counts_by_import(_):
+    import sent_alone
+
+    return sent_alone.count(0), sent_alone.COUNT
+
+
+def test_a_function_that_came_and_the_imported_one_share_their_globals(project: Path, broker: Broker) -> None:
+    import sent_alone
+
+    by_value, by_import = Graph.somatize(node(sent_alone.count).at("w1")), far(counts_by_import)
+    assert by_value.forward(0, broker=broker) == 1
+    assert by_import.forward(0, broker=broker) == (2, 2)
+
+
+def test_an_edit_of_a_class_counts_there_too(project: Path, broker: Broker) -> None:
+    import sent_alone
+
+    def value_of(x):
+        from sent_alone import Cls
+
+        return x.value(), Cls().value()
+
+    graph = far(value_of)
+    assert graph.forward(sent_alone.Cls(), broker=broker) == (4, 4)
+    sent_alone.Cls.limit = 7
+    assert graph.forward(sent_alone.Cls(), broker=broker) == (10, 10)
+    sent_alone.Cls.value = lambda self: "edited"
+    assert graph.forward(sent_alone.Cls(), broker=broker) == ("edited", "edited")
+
+
+def test_where_a_module_cannot_be_imported_what_comes_by_value_runs(project: Path, broker: Broker) -> None:
+    import sent_fails
+
+    assert Graph.somatize(node(sent_fails.f).at("w1")).forward(1, broker=broker) == 2
 
 
 def test_a_part_of_a_package_brings_the_packages_above_it(
@@ -139,15 +221,13 @@ def test_project_mode_refuses_it_and_names_the_cure() -> None:
 def test_workers_share_one_folder_of_the_same_files(project: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(connection, "sees", lambda _: False)
     env = {"TMPDIR": str(tmp_path)}
-    imports_alone.__module__ = "__main__"
-    graph = Graph.somatize(node(imports_alone).at("w1"))
+    graph = far(imports_alone)
     for factor in (3, 3, 4):
         (project / "sent_alone.py").write_text(FILES["sent_alone.py"].replace("K = 3", f"K = {factor}"))
         importlib.invalidate_caches()
         sys.modules.pop("sent_alone", None)
         with Broker.embedded({"w1": spawned(send=["sent_alone"], env=env)}) as broker:
             assert graph.forward(2, broker=broker) == 2 + factor
-    imports_alone.__module__ = __name__
     (home,) = tmp_path.glob("somatize-modules-*")
     assert len(list(home.iterdir())) == 2
     assert home.stat().st_mode & 0o077 == 0
