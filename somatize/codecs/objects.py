@@ -16,13 +16,14 @@ import hashlib
 import importlib
 import sys
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from somatize.errors import NotKeepable, StoreError
 
 from .kinds import Kind
 
+_Found = TypeVar("_Found")
 _HEAP_TYPE = 1 << 9
 _WORD = tuple.__itemsize__
 _HOOKS = (
@@ -35,16 +36,37 @@ _METACLASSES = {("builtins", "type"), ("abc", "ABCMeta"), ("typing", "_ProtocolM
 _HASH_OF_ATTRS = "_attrs_cached_hash"  # of texts, it is another in each process
 
 
-def is_plain(cls: type) -> bool:
-    """Whether all that an object of a class holds lies in its `__dict__` and its slots."""
+def _once_per_class(find: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
+    return functools.lru_cache(maxsize=512)(find)
+
+
+@_once_per_class
+def is_plain(cls: Any) -> bool:
+    """Whether all that an object of a class holds lies in its `__dict__` and its slots, as far as the class shows."""
     held = _WORD * (len(_slots(cls)) + (cls.__weakrefoffset__ > 0) + (cls.__dictoffset__ > 0))
-    return cls is not object and not cls.__itemsize__ and cls.__basicsize__ == object.__basicsize__ + held
+    small = not cls.__itemsize__ and cls.__basicsize__ == object.__basicsize__ + held
+    return cls is not object and small and not _elsewhere(cls)
+
+
+def _elsewhere(cls: type) -> list[str]:
+    """The attributes that a descriptor of the class's own sets, which may put them anywhere."""
+    return [
+        name
+        for base in cls.__mro__
+        if base.__flags__ & _HEAP_TYPE
+        for name, value in vars(base).items()
+        if (hasattr(type(value), "__set__") and type(value) not in _SETTING)
+        or (name == "__dict__" and _is_own(cls, name))
+    ]
+
+
+_SETTING = {property, types.MemberDescriptorType, types.GetSetDescriptorType}
 
 
 def attributes(value: Any) -> dict[Any, Any]:
     """All that an object holds by name, in its `__dict__` and its slots, past whatever its class says of them."""
     held = dict(_dict_of(value) or {})
-    for slot in _slots(type(value)):
+    for slot in _slots_of(type(value)):
         found = _filled(slot, value)
         if found:
             name = slot.__name__ if slot.__name__ not in held else f"{slot.__objclass__.__qualname__}.{slot.__name__}"
@@ -76,6 +98,11 @@ def _slots(cls: type) -> list[Any]:
     return [one for one in held if one.__name__ != "__dict__"]
 
 
+@_once_per_class
+def _slots_of(cls: Any) -> list[Any]:
+    return _slots(cls)
+
+
 def _filled(slot: Any, value: Any) -> list[Any]:
     try:
         return [slot.__get__(value)]
@@ -90,13 +117,9 @@ class ClassName:
         self.cls = cls
 
 
-@functools.lru_cache(maxsize=512)
-def _class_name(cls: Any) -> ClassName:
-    return ClassName(cls)
-
-
+@_once_per_class
 def _name_of(cls: Any) -> ClassName:
-    return _class_name(cls)
+    return ClassName(cls)
 
 
 def dump_class(name: ClassName) -> list[str]:
@@ -192,7 +215,7 @@ def dump_object(value: Any) -> list[Any]:
     cls = type(value)
     _check_object(cls)
     slots: list[Any] = []
-    for at, slot in enumerate(_slots(cls)):
+    for at, slot in enumerate(_slots_of(cls)):
         found = _filled(slot, value)
         if found:
             slots.append([at, None if slot.__name__ == _HASH_OF_ATTRS else found[0]])
@@ -217,11 +240,19 @@ def load_object(plain: list[Any]) -> Any:
     return made
 
 
-def _check_object(cls: type) -> None:
+def _check_object(cls: Any) -> None:
+    refusal = _refusal_of(cls)
+    if refusal is not None:
+        raise NotKeepable(refusal)
+
+
+@_once_per_class
+def _refusal_of(cls: Any) -> str | None:
     if (type(cls).__module__, type(cls).__qualname__) not in _METACLASSES and not _is_of_maker(type(cls).__module__):
-        raise NotKeepable(_refusal(cls, [f"its metaclass {type(cls).__qualname__}"]))
+        return _refusal(cls, [f"its metaclass {type(cls).__qualname__}"])
     if not is_plain(cls) or not cls.__flags__ & _HEAP_TYPE or _overridden(cls):
-        raise NotKeepable(_refusal(cls, _overridden(cls) or ["more than attributes"]))
+        return _refusal(cls, _overridden(cls) or ["more than attributes"])
+    return None
 
 
 def _refusal(cls: type, names: list[str]) -> str:

@@ -281,7 +281,11 @@ def _freq(value: Any) -> str | None:
     freq = getattr(value, "freq", None)
     if freq is None or isinstance(freq, str):
         return freq
-    if to_offset(freq.freqstr) != freq:
+    try:
+        same = to_offset(freq.freqstr) == freq
+    except ValueError:  # an offset of several units
+        same = False
+    if not same:
         raise NotKeepable(
             f"a pandas {type(value).__name__} of frequency {freq!r} would not come back with the same one"
         )

@@ -188,6 +188,10 @@ class Writer:
             plain = kind.dump(value)
         except NotKeepable as refused:
             raise self._refusal(str(refused)) from refused
+        except Exception as failed:  # of a value in an odd state: no reason for what computed it to fail
+            raise self._refusal(
+                f"taking this {named(type(value))} apart raised {type(failed).__name__}: {failed}"
+            ) from failed
         if type(plain) is list and len(plain) <= BATCH and _is_flat(plain):  # the way of a small tuple, made short
             self.script += self._pack(plain) + op(KIND, kind.name.encode())
             self._note(value)
@@ -265,8 +269,8 @@ class Writer:
 
     def _refusal(self, what: str) -> NotKeepable:
         return NotKeepable(
-            f"{self._place()} cannot be written down: {what}; register a codec for it, "
-            "somatize.codec(kind, type, dump=, load=), or return something plainer"
+            f"{self._place()} cannot be written down: {what}; register a codec for it, somatize.codec(kind, type, "
+            "dump=, load=), as howto/codec in the documentation shows, or return something plainer"
         )
 
     def _place(self) -> str:

@@ -50,6 +50,9 @@ is asked by that what the class of an object counts as: its methods may be calle
 """
 
 
+CODECS = "howto/codec in the documentation"
+
+
 def expanded(value: Any, resolve: Resolve) -> Expansion:
     """What a value that is no scalar is made of. Raises `Unnameable`, which says what it is, not where."""
     way = _WAYS.get(type(value))
@@ -58,7 +61,7 @@ def expanded(value: Any, resolve: Resolve) -> Expansion:
     except NotKeepable as refused:
         raise Unnameable(f"is {a(type(value))}: {refused}") from refused
     if found is None:
-        raise Unnameable(f"is {a(type(value))}")
+        raise Unnameable(f"is {a(type(value))}; somatize.codec(kind, type, dump=, load=) gives it a name: {CODECS}")
     if type(value) is _PATH and getattr(resolve, "reading", False):
         resolve.paths = True  # type: ignore[attr-defined]
         return Expansion(worded("file", found.marker, file_digest(value)), found.parts)

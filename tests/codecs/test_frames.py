@@ -242,6 +242,10 @@ REFUSED = {
     "sparse": (lambda: pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), "Sparse"),
     "an object": (lambda: pd.Series([object()], dtype=object), "object"),
     "a frequency of holidays": (custom, "frequency"),
+    "a frequency of several units": (
+        lambda: pd.date_range("2024", periods=3, freq=pd.DateOffset(months=1, days=2)),
+        "frequency",
+    ),
     "a subclass": (lambda: MyFrame({"a": [1]}), "MyFrame"),
     "attributes of its own": (with_own, r"attributes of its own \(mine\)"),
     "attrs": (lambda: with_attrs(pd.DataFrame({"a": [1]}), f=iter([])), "list_iterator"),

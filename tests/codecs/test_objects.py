@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from somatize import Graph, Store, codecs, node
-from somatize.errors import KeepWarning, NotKeepable, StoreError
+from somatize.errors import KeepWarning, NotKeepable, StoreError, Unnameable
 from somatize.keys import content
 
 MODULE = __name__
@@ -339,6 +339,32 @@ class Odd(Pair):
         return super().__new__(cls, *args)
 
 
+class Elsewhere:
+    """A descriptor that puts what it is set to where no attribute is."""
+
+    def __set_name__(self, owner, name):
+        self.held = {}
+
+    def __get__(self, instance, owner):
+        return self.held.get(id(instance))
+
+    def __set__(self, instance, value):
+        self.held[id(instance)] = value
+
+
+class Described(Plain):
+    x = Elsewhere()
+
+
+class Pretends:
+    def __init__(self, secret):
+        object.__setattr__(self, "secret", secret)
+
+    @property
+    def __dict__(self):
+        return {}
+
+
 class Hollow:
     pass
 
@@ -370,6 +396,8 @@ REFUSED = {
     "managed": (lambda: Managed(1), "Managed has __enter__"),
     "iterates": (lambda: Iterates(1), "Iterates has __next__"),
     "of a metaclass": (lambda: OfMeta(1), "OfMeta has its metaclass Meta"),
+    "described": (lambda: Described(1), "Described"),
+    "without a dict to see": (lambda: Pretends(1), "Pretends"),
     "local": (local, "Local would not find its class again"),
     "array": (lambda: np.zeros(2).view(Extended), "Extended"),
     "exception": (lambda: ValueError(1), "ValueError"),
@@ -385,6 +413,12 @@ def test_what_is_more_than_its_attributes_is_refused(kind):
     make, words = REFUSED[kind]
     with pytest.raises(NotKeepable, match=rf"value\[1\]\[0\] .*{words}.*codec\("):
         codecs.dumps([1, (make(),)])
+
+
+def test_what_holds_something_elsewhere_has_no_name():
+    for value in (Described(1), Pretends(1)):
+        with pytest.raises(Unnameable, match=r"somatize\.codec\(.*howto/codec"):
+            content(value)
 
 
 def test_a_place_in_an_object_is_told():
