@@ -244,7 +244,9 @@ class Server:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback from the node's own code on, as text."""
+    """The traceback from the node's own code on, as text; empty for an error that was not raised, but is the answer."""
+    if error.__traceback__ is None and error.__cause__ is None:
+        return ""
     try:
         frames = error.__traceback__
         while frames is not None and frames.tb_next is not None and _is_ours(frames.tb_frame.f_code.co_filename):
