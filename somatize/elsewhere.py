@@ -88,8 +88,23 @@ class Broker(Protocol):
     def abandon(self, forward: int) -> None:
         """Stop the trips of a forward that are on their way in other threads; does not wait for that."""
 
+    def pull(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Bring home the state of what some nodes run, by their hosts and ids."""
+
+    def push(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Send the state of what some nodes run, by their hosts and ids, whatever they have there."""
+
     def over(self, forward: int, hosts: Collection[str]) -> None:
         """A forward ended: let go of what these hosts hold of it."""
+
+
+def nodes_at_hosts(program: Program) -> dict[str, dict[str, Any]]:
+    """What the nodes of a plan run, by their hosts and ids."""
+    found: dict[str, dict[str, Any]] = {}
+    for step in program.plan.steps:
+        if step.marks.host is not None:
+            found.setdefault(step.marks.host, {})[step.node] = program.implementations[step.node].thing
+    return found
 
 
 def refuse_unknown(program: Program, broker: Broker | None) -> None:

@@ -19,6 +19,7 @@ below is raised by the library itself, and each class also is the builtin a call
     │   ├── HostTimeout         a host that took longer than its timeout; also TimeoutError
     │   ├── NotSendable         a value or code that cannot travel; also TypeError
     │   │   └── GradientCut     a value that requires a gradient, which would be lost on the way to or from a host
+    │   ├── StateConflict       state of a node that was changed on two sides
     │   ├── BrokerClosed        a broker used after its `close`
     │   └── RemoteError         a far node's exception that cannot be rebuilt here, as text
     ├── DeviceMismatch          a placed node that answered with a tensor elsewhere; also RuntimeError
@@ -115,7 +116,10 @@ class BadWorker(WorkerError):
 
 
 class WorkerDied(WorkerError, ConnectionError):
-    """A worker ended in the middle of its work; the text names host and node, how it ended, and its last words."""
+    """A worker ended in the middle of its work, or with state that nobody else has.
+
+    The text names host and node, how it ended, and its last words.
+    """
 
 
 class HostTimeout(WorkerError, TimeoutError):
@@ -130,6 +134,13 @@ class GradientCut(NotSendable):
     """A value on its way to a host, or back, requires a gradient, which does not cross between processes.
 
     The text names the node, the direction and the cure: ``torch.no_grad()``, or ``.at(host, detached=True)``.
+    """
+
+
+class StateConflict(WorkerError):
+    """State of a node at a host was changed both here and there, or at one of several workers; the text names it.
+
+    `Graph.pull` takes the state that is there, and `Graph.push` sends the one that is here.
     """
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import engine, learning
 from .declaring import Declaration
+from .elsewhere import nodes_at_hosts, refuse_unknown
 from .plan import Plan, compiled
 from .program import Program
 from .watching import Watching
@@ -113,6 +114,27 @@ class Graph:
             return engine.run(program, input, watching, self, threads, None, broker)
         to_keep = engine.to_keep(program, store, refresh, write=keeping)
         return engine.run(program, input, watching, self, threads, to_keep, broker)
+
+    def pull(self, broker: Broker) -> None:
+        """Bring home the state that this graph's nodes have at their hosts, whatever they have here.
+
+        Modules, parameters, buffers, optimizers and arrays are written in place; other attributes, captured variables
+        and globals that changed there are replaced. What cannot be pickled stays there, with a `SomatizeWarning`.
+        Raises `WorkerDied` where that state ended with a worker, `StateConflict` where two workers changed it,
+        `NoHost`.
+        """
+        program = self._compiled()
+        refuse_unknown(program, broker)
+        broker.pull(nodes_at_hosts(program))
+
+    def push(self, broker: Broker) -> None:
+        """Send the state that this graph's nodes have here to their hosts, whatever they have there.
+
+        It gives up what they learned there, also what ended with a worker. Raises `NoHost` and `NotSendable`.
+        """
+        program = self._compiled()
+        refuse_unknown(program, broker)
+        broker.push(nodes_at_hosts(program))
 
     def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str], seed: int | None = None) -> Foreseen:
         """What `forward` with this input, store and seed would do about each node, and why; nothing runs.

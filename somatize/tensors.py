@@ -354,6 +354,37 @@ def without_gradient(tensor: Any) -> Any:
     return type(tensor)(detached, requires_grad=False) if is_parameter(type(tensor)) else detached
 
 
+def is_tensor(thing: object) -> bool:
+    """Whether `thing` is a torch tensor of any kind."""
+    torch = loaded()
+    return torch is not None and isinstance(thing, torch.Tensor)
+
+
+def is_optimizer(thing: object) -> bool:
+    """Whether `thing` is one of torch's optimizers."""
+    torch = loaded()
+    return torch is not None and hasattr(torch, "optim") and isinstance(thing, torch.optim.Optimizer)
+
+
+def is_dense(tensor: Any) -> bool:
+    """Whether a tensor has a plain row of elements."""
+    try:
+        _refuse_unplain(tensor)
+    except NotKeepable:
+        return False
+    return True
+
+
+def put(tensor: Any, value: Any) -> None:
+    """Give a tensor the elements of another, in its own memory where they have one shape, dtype and device."""
+    torch = loaded()
+    with torch.inference_mode(False), torch.no_grad():
+        if (tensor.shape, tensor.dtype, tensor.device) == (value.shape, value.dtype, value.device):
+            tensor.data.copy_(value)
+        else:
+            tensor.data = value
+
+
 def is_plain(cls: type) -> bool:
     """Whether `cls` is torch's own Tensor, and no Parameter or other subclass of it."""
     torch = loaded()

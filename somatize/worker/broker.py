@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Never, Self
 
 from somatize.elsewhere import Landed, Said, Trip
-from somatize.errors import BadWorker, BrokerClosed, NoHost
+from somatize.errors import BadWorker, BrokerClosed, NoHost, StateConflict
 
 from .connection import Connection
 from .payload import MODES
+from .shipping import warn
 
 
 class Worker:
@@ -131,8 +132,41 @@ class Broker:
     def carry(self, trip: Trip, hear: Callable[[Said], None], at: int = 0) -> Landed:
         """Take a trip to its host and back; for the engine."""
         self.hosts()
-        landed: Landed = self._connections[trip.slice.host][at].carry(trip, hear)
+        connection = self._connections[trip.slice.host][at]
+        landed: Landed = connection.carry(trip, hear)
+        if self._widths[trip.slice.host] > 1 and landed.error is None:
+            changed = connection.changed()
+            if changed:
+                error = StateConflict(
+                    f"{changed[0][2]} was changed at one worker of host {trip.slice.host!r}, which has "
+                    f"{self._widths[trip.slice.host]}, and the others have it as it was; let it run where there is one "
+                    "worker, or keep what it learns out of it; g.push(broker) sends the state that is here"
+                )
+                return Landed({}, error, trip.slice.steps[0])
         return landed
+
+    def pull(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Bring the state of some nodes home, by their hosts and ids; for `Graph.pull`."""
+        self.hosts()
+        connections = [(c, dict(nodes)) for host, nodes in hosts.items() for c in self._connections[host]]
+        seen: dict[tuple[int, str], Any] = {}
+        for connection, _ in connections:
+            for thing, leaf, named in connection.changed():
+                other = seen.setdefault((id(thing), leaf), connection)
+                if other is not connection:
+                    raise StateConflict(
+                        f"{named} was changed at two workers, of host {other.host!r} and of host {connection.host!r}; "
+                        "only g.push(broker) settles that: it sends the state that is here to both"
+                    )
+        for connection, nodes in connections:
+            connection.pull(nodes)
+
+    def push(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Send the state of some nodes, by their hosts and ids; for `Graph.push`."""
+        self.hosts()
+        for host, nodes in hosts.items():
+            for connection in self._connections[host]:
+                connection.push(dict(nodes))
 
     def abandon(self, forward: int) -> None:
         """Stop the trips of a forward; for the engine."""
@@ -150,8 +184,14 @@ class Broker:
 
     def close(self) -> None:
         """End all workers. What is under way there breaks off. A second time does nothing."""
+        left = [] if self._closed else [c for those in self._connections.values() for c in those]
+        changed = [(connection.host, named) for connection in left for _, _, named in connection.changed()]
         self._closed = True
         self._close()
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            warn(f"the broker was closed with state that is not here: {changed[0][1]}{more}, changed at host "
+                 f"{changed[0][0]!r}; g.pull(broker) before that brings it home")  # fmt: skip
 
     def __reduce__(self) -> Never:
         raise TypeError("a Broker stays in the process that made it; what runs elsewhere makes one of its own")

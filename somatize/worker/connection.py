@@ -8,22 +8,28 @@ import os
 import platform
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from somatize.elsewhere import HELD, Landed, Said, Trip
-from somatize.errors import BadWorker, BrokerClosed, HostTimeout, SomatizeWarning, WorkerDied, WorkerError
+from somatize.errors import (
+    BadWorker,
+    BrokerClosed,
+    HostTimeout,
+    NotSendable,
+    WorkerDied,
+    WorkerError,
+)
 
 from . import modules, payload
 from .process import Process
 from .segments import Probe, Segments, sees
 from .serve import about, libraries
-from .shipping import Load, Shipping
+from .shipping import Load, Losses, Shipping, warn
 from .turn import Turn
-from .wire import Ended, Garbled, Message, TooLate, Wire
+from .wire import Ended, Garbled, Message, Pieces, TooLate, Wire
 
 if TYPE_CHECKING:
     from .broker import Worker
@@ -82,6 +88,7 @@ class Connection:
         self._carried: int | None = None
         self._abandoned = False
         self._closed = False
+        self._losses = Losses()
         _CONNECTIONS.add(self)
 
     def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
@@ -106,6 +113,8 @@ class Connection:
         if any(value is HELD for value in trip.values):
             return 0  # what was held died with it
         steps = trip.program.plan.steps
+        if not self._losses.allow_again(trip):
+            return 0
         return min(steps[number].marks.retries or 0 for number in trip.slice.steps)
 
     def abandon(self, forward: int) -> None:
@@ -153,8 +162,11 @@ class Connection:
         """In a child of this process: the worker is the parent's, and who sends work from here has one of its own."""
         live, self._live = self._live, None
         self._turn, self._carried = Turn(self.host), None  # whoever had it is not here
-        if live is not None and live.wire.segments is not None:
-            live.wire.segments.forked()
+        if live is not None:
+            how = f"host {self.host!r} has another worker in a forked process"
+            self._losses.lost += live.shipping.lost(how)
+            if live.wire.segments is not None:
+                live.wire.segments.forked()
 
     def _end(self, within: float = 0.0) -> str:
         live, self._live = self._live, None
@@ -162,7 +174,10 @@ class Connection:
             return "no start"
         if live.wire.segments is not None:
             live.wire.segments.close()
-        return live.process.end(within)
+        ended = live.process.end(within)
+        if not self._closed:
+            self._losses.ended(live.shipping, f"the worker of host {self.host!r} ended by {ended}")
+        return ended
 
     # -- one trip
 
@@ -177,7 +192,8 @@ class Connection:
             live = None
         if live is None:
             live = self._start()
-        load = live.shipping.load(trip)
+        load = live.shipping.load(trip, self._losses.lost)
+        self._losses.warn_once()
         until = monotonic() + self.worker.timeout if self.worker.timeout is not None else None
         live.process.forget_at()
         live.trips += 1
@@ -189,9 +205,9 @@ class Connection:
         if trip.modes != live.modes:
             load.fields["modes"] = live.modes = trip.modes
         try:
+            live.shipping.sent(load)  # else the worker is ended
             live.send_values(until)
             live.wire.send("slice", load.fields, load.buffers, until)
-            live.shipping.sent(load)
             load.buffers.clear()
             return self._landed(trip, live, hear, until, load)
         except TooLate:
@@ -202,7 +218,7 @@ class Connection:
                 raise _NeverBegan from None
             raise self._died(trip, live, gone) from None
         except BaseException:
-            self._stop(live)
+            self._stop(trip, live)
             raise
 
     def _landed(self, trip: Trip, live: _Live, hear: Callable[[Said], None], until: float | None, load: Load) -> Landed:
@@ -213,11 +229,17 @@ class Connection:
                 hear(said)
             if message.kind == "landed" and message.fields["trip"] == live.trips:
                 live.process.heard.drain()
+                self._heard(trip, live, message)
                 if "error" in message.fields:
-                    if message.fields["step"] < 0:
+                    if message.fields["step"] < 0 and "loaded" not in message.fields:
                         live.shipping.unsent(load)
                     return self._failed(trip, message)
                 return self._returned(trip, message)
+
+    def _heard(self, trip: Trip, live: _Live, message: Message) -> None:
+        if "changed" in message.fields:
+            live.shipping.heard(message.fields["changed"])
+            self._losses.changed(trip)
 
     def _returned(self, trip: Trip, message: Message) -> Landed:
         try:
@@ -239,7 +261,7 @@ class Connection:
         done = values if trip.items else None
         return Landed(found, error, said["step"], said["told"], said["place"], done, said["failed"])
 
-    def _stop(self, live: _Live) -> None:
+    def _stop(self, trip: Trip, live: _Live) -> None:
         """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""
         if live.wire.whole and live.is_python and live.process.is_alive():
             live.process.interrupt()
@@ -248,6 +270,7 @@ class Connection:
                 while True:
                     message = live.wire.receive(until)
                     if message.kind == "landed" and message.fields["trip"] == live.trips:
+                        self._heard(trip, live, message)
                         return
             except BaseException:  # also a second interrupt, after which nobody waits any more
                 live.process.kill()
@@ -263,7 +286,9 @@ class Connection:
         number, node = self._node(trip, live)
         ended = self._end(0.5)
         last = live.process.heard.last()
-        error = WorkerDied(f"the worker of host {self.host!r} ended by {ended} in node {node!r}{how}{last}")
+        last_of = [one.leaf for one in self._losses.lost]
+        lost = f"; what it had of {last_of[0]} is lost with it" if last_of else ""
+        error = WorkerDied(f"the worker of host {self.host!r} ended by {ended} in node {node!r}{how}{lost}{last}")
         error.step = number  # type: ignore[attr-defined]
         return error
 
@@ -283,6 +308,66 @@ class Connection:
             at = trip.slice.steps[0]
         return at, trip.program.plan.steps[at].node
 
+    # -- state
+
+    def _shipping(self) -> Shipping:
+        return Shipping(self.host, self.worker.mode, tuple(self.worker.send))
+
+    def changed(self) -> list[tuple[Any, str, str]]:
+        """What changed at the worker: objects and their leaves, and how a sentence names them."""
+        return self._live.shipping.changed() if self._live is not None else []
+
+    def pull(self, things: dict[str, Any]) -> None:
+        """Bring home the state of some nodes, by their ids."""
+        with self._turn.once():
+            live = self._live
+            shipping = live.shipping if live is not None else self._shipping()
+            shipping.refuse_lost(self._losses.lost, things)
+            if live is not None and (asked := live.shipping.pulls(things))["roots"]:
+                message = self._moved(live, "pull", asked, [])
+                live.shipping.pulled(message.buffers, message.fields["changed"], message.fields["stays"])
+
+    def push(self, things: dict[str, Any]) -> None:
+        """Send the state that some nodes have here, whatever they have there, or had at a worker that ended."""
+        with self._turn.once():
+            live = self._live
+            shipping = live.shipping if live is not None else self._shipping()
+            delta = shipping.pushes(things)
+            if live is not None and delta is not None:
+                with contextlib.suppress(WorkerDied):  # the next has what is here
+                    message = self._moved(live, "push", {}, delta.buffers)
+                    shipping.pushed(delta, message.fields["changed"])
+            self._losses.given_up(shipping)
+
+    def _moved(self, live: _Live, kind: str, fields: dict[str, Any], buffers: list[Pieces]) -> Message:
+        try:
+            live.wire.send(kind, fields, buffers)
+            return self._answered(live)
+        except (Ended, Garbled):
+            raise WorkerDied(f"the worker of host {self.host!r} ended by {self._end(0.5)}") from None
+        except BaseException as error:
+            if not isinstance(error, WorkerError):
+                self._settle(live)
+            raise
+
+    def _answered(self, live: _Live) -> Message:
+        while True:
+            message = live.wire.receive(None)
+            if message.kind == "state":
+                if "error" in message.fields:
+                    raise NotSendable(f"host {self.host!r}: {message.fields['error']}")
+                return message
+
+    def _settle(self, live: _Live) -> None:
+        """This thread was interrupted: the answer is waited for, so that the next one is not taken for it."""
+        try:
+            if not live.wire.whole:
+                raise Ended
+            self._answered(live)
+        except BaseException:
+            live.process.kill()
+            self._end()
+
     # -- the start
 
     def _start(self) -> _Live:
@@ -296,7 +381,7 @@ class Connection:
             ended = process.ended(0.3 if isinstance(error, Garbled | Ended) else 0)
             process.end(0)
             raise self._no_worker(error, wire, process, ended) if isinstance(error, Exception) else error from None
-        live = self._live = _Live(process, wire, hello, Shipping(worker.mode, tuple(worker.send)))
+        live = self._live = _Live(process, wire, hello, self._shipping())
         live.values = modules.Values(worker.send) if worker.send else None
         return live
 
@@ -354,8 +439,4 @@ def _compare_majors(host: str, names: list[str], there: dict[str, str]) -> None:
     here = libraries(names)
     for name in names:
         if name in here and name in there and here[name].split(".")[0] != there[name].split(".")[0]:
-            sentence = f"host {host!r} has {name} {there[name]}, and this process {here[name]}"
-            try:
-                warnings.warn(sentence, SomatizeWarning, stacklevel=2)
-            except SomatizeWarning:
-                print(f"SomatizeWarning: {sentence}", file=sys.stderr)  # noqa: T201
+            warn(f"host {host!r} has {name} {there[name]}, and this process {here[name]}")

@@ -16,6 +16,7 @@ it has, whatever the worker made of it.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
 import importlib
 import io
@@ -25,10 +26,10 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from somatize import tensors
 from somatize.errors import GradientCut, NotKeepable, NotSendable, RemoteError, StoreWarning
@@ -133,6 +134,10 @@ def unpack(buffers: list[memoryview], mode: str, *, reply: bool = False) -> Any:
         from somatize import codecs
 
         return codecs.loads(buffers[0])
+    return _unpickled(buffers, reply=reply)
+
+
+def _unpickled(buffers: list[memoryview], *, reply: bool) -> Any:
     _absent.devices.clear()
     unpickler = (_Reply if reply else _Arriving)(io.BytesIO(buffers[0]), buffers=buffers[1:])
     try:
@@ -148,34 +153,106 @@ def unpack(buffers: list[memoryview], mode: str, *, reply: bool = False) -> Any:
     return value
 
 
-def pack_code(things: list[Any], mode: str, send: Sequence[str] = ()) -> list[Pieces]:
-    """What nodes run, so that what they share stays shared. Raises `NotSendable`."""
-    if mode == "network":
-        return pack(things, mode, send, "what it runs")
+class Names(Protocol):
+    """Objects that both sides of a connection have, which are pickled as their names."""
+
+    def reduced(self, thing: Any) -> tuple[Any, ...] | None:
+        """The arguments of `found` for a thing that has a name, or gets one; None for others."""
+
+    def found(self, name: int, *made: Any) -> Any:
+        """The object of that name; made as `made` says where there is none."""
+
+
+class Bare:
+    """An object as it is pickled where it has no name: its class and content, or of a tensor its elements."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+
+def pack_state(value: object, mode: str, names: Names, memo: dict[int, Any] | None = None) -> list[Pieces]:
+    """The buffers of a value in which objects are replaced by their names; `memo` is given all it met, by id.
+
+    Modules that go by value are to be registered (`by_value`). In the mode ``"project"`` classes and functions go by
+    their names, whatever module they are of.
+    """
     try:
-        data = pickle.dumps(
-            (things, {name: source for thing in things for name, source in _sources(thing)}), protocol=5
-        )
-    except NotSendable:
-        raise
-    except Exception as wrong:
-        raise NotSendable(
-            f"a node cannot be sent by its names and state: {type(wrong).__name__}: {wrong}; "
-            "the mode 'network' also sends code"
-        ) from wrong
-    return [[data]]
+        return _dumped(value, registered=False, names=names, by_name=mode == "project", memo=memo)
+    except Exception:
+        if _registry() is None or not _registry().by_type:
+            raise
+        return _dumped(value, registered=True, names=names, by_name=mode == "project", memo=memo)
 
 
-def unpack_code(buffers: list[memoryview], mode: str) -> list[Any]:
-    """What nodes run. Raises `NotSendable` where a class or function is another one here."""
-    if mode == "network":
-        things: list[Any] = unpack(buffers, mode)
-        return things
-    things, sources = pickle.loads(buffers[0])  # noqa: S301
+def unpack_state(buffers: list[memoryview], names: Names, *, reply: bool = False) -> Any:
+    """The value again, with the objects that `names` has for their names. `reply` is as in `unpack`."""
+    _found.names = names
+    try:
+        return _unpickled(buffers, reply=reply)
+    finally:
+        _found.names = None
+
+
+class _Found(threading.local):
+    names: Names | None = None
+
+
+_found = _Found()
+"""Where the names are looked up that are read in this thread."""
+
+
+def _named(name: int, *made: Any) -> Any:
+    assert _found.names is not None
+    return _found.names.found(name, *made)
+
+
+def is_by_reference(thing: Any) -> bool:
+    """Whether a function or class is sent as where it can be imported from."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    return bool(cloudpickle.cloudpickle._should_pickle_by_reference(thing))
+
+
+def globals_of(code: types.CodeType) -> list[str]:
+    """The names of the globals that code refers to, in it and in the functions within it."""
+    import cloudpickle
+
+    return list(cloudpickle.cloudpickle._extract_code_globals(code))
+
+
+def modules_of(code: types.CodeType, values: list[Any]) -> list[str]:
+    """The modules that code reaches as attributes of packages among `values`, and that have to be imported."""
+    import cloudpickle
+
+    return [module.__name__ for module in cloudpickle.cloudpickle._find_imported_submodules(code, values)]
+
+
+def members_of(cls: type) -> dict[str, Any]:
+    """What a class that goes by value was given, by name; registered subclasses as ``_abc_impl``."""
+    import cloudpickle
+
+    return dict(cloudpickle.cloudpickle._class_getstate(cls)[0])
+
+
+def skeleton_of(cls: type) -> tuple[Any, ...]:
+    """What an empty class is made of on the other side: a function and its arguments."""
+    import cloudpickle
+
+    make = cloudpickle.cloudpickle._make_skeleton_class
+    _, args = _with_slots(cls, (make, cloudpickle.cloudpickle._class_getnewargs(cls)))
+    return (make, *args)
+
+
+def sources_of(things: Iterable[Any]) -> dict[str, str]:
+    """The digests of the sources of what nodes run, by name. Raises `NotSendable` for what can't be imported."""
+    return {name: source for thing in things for name, source in _sources(thing)}
+
+
+def refuse_other_sources(sources: Mapping[str, str]) -> None:
+    """Raise `NotSendable` where a class or function is another one here."""
     for name, digest in sources.items():
-        if _source(_found(name)) != digest:
+        if _source(_imported(name)) != digest:
             raise NotSendable(f"the source of {name} is another one here")
-    return things
 
 
 def pack_error(error: BaseException, trace: str, mode: str, most: int = _CAUSES) -> tuple[dict[str, Any], list[Pieces]]:
@@ -295,7 +372,7 @@ def _source(thing: Any) -> str:
         return ""
 
 
-def _found(name: str) -> Any:
+def _imported(name: str) -> Any:
     module, _, path = name.partition(":")
     found: Any = importlib.import_module(module)
     for part in path.split("."):
@@ -334,6 +411,19 @@ _absent = _Absent()
 
 
 def _pickled(value: object, send: Sequence[str], gradient: Gradient, *, registered: bool) -> list[Pieces]:
+    with by_value(send):
+        return _dumped(value, registered=registered, gradient=gradient)
+
+
+def _dumped(
+    value: object,
+    *,
+    registered: bool,
+    gradient: Gradient = Gradient.KEEP,
+    names: Names | None = None,
+    by_name: bool = False,
+    memo: dict[int, Any] | None = None,
+) -> list[Pieces]:
     file = io.BytesIO()
     views: list[memoryview] = []
 
@@ -346,8 +436,10 @@ def _pickled(value: object, send: Sequence[str], gradient: Gradient, *, register
 
     pickler = _pickler()(file, protocol=5, buffer_callback=apart)
     pickler.registered, pickler.gradient = registered, gradient
-    with _by_value(send):
-        pickler.dump(value)
+    pickler.names, pickler.by_name = names, by_name
+    pickler.dump(value)
+    if memo is not None:
+        memo.update((at, thing) for at, (_, thing) in pickler.memo.copy().items())
     # Its bytes, which are not copied either: a file that is collected while a view of it exists says so on stderr.
     return [[file.getvalue()], *([view] for view in views)]
 
@@ -358,39 +450,75 @@ _made: Any = None
 def _pickler() -> Any:
     global _made
     if _made is None:
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
 
         class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             registered = False
             gradient = Gradient.KEEP
+            names: Names | None = None
+            by_name = False
 
             def reducer_override(self, thing: Any) -> Any:
-                cls = type(thing)
-                if cls is types.CodeType:  # cloudpickle leaves out of which file it is, which a traceback shows
-                    try:
-                        return marshal.loads, (marshal.dumps(thing, _PLAIN_MARSHAL),)
-                    except ValueError:  # some constant of a later Python
-                        return super().reducer_override(thing)
-                if issubclass(cls, type):
-                    return _with_slots(thing, super().reducer_override(thing))
-                if hasattr(cls, "requires_grad") and tensors.requires_gradient(thing):
-                    if self.gradient is Gradient.REFUSE:
-                        raise GradientCut(f"it holds a tensor of shape {list(thing.shape)} that requires a gradient")
-                    if self.gradient is Gradient.DETACH:
-                        return _same, (tensors.without_gradient(thing),)
-                if cls.__module__ == "torch" and tensors.is_plain(cls) and (thing.is_leaf or not thing.requires_grad):
-                    try:
-                        plain, data = tensors.dump_tensor(thing)
-                    except NotKeepable:
-                        return super().reducer_override(thing)
-                    return _tensor, (plain, thing.requires_grad, pickle.PickleBuffer(data))
-                if self.registered and cls in _registry().by_type:
-                    known = _registry().by_type[cls]
-                    return _registered, (known.kind, cls, known.dump, known.load, known.dump(thing))
-                return super().reducer_override(thing)
+                found = _reduced(self, thing)
+                if found is not None:
+                    return found
+                found = super().reducer_override(thing)
+                return _with_slots(thing, found) if isinstance(thing, type) else found
 
         _made = Pickler
     return _made
+
+
+def _reduced(pickler: Any, thing: Any) -> Any:
+    """How a thing is pickled otherwise than cloudpickle does it, or None."""
+    cls = type(thing)
+    if pickler.names is not None:
+        found = _reduced_in_state(pickler, thing, cls)
+        if found is not None:
+            return found
+    if cls is types.CodeType:  # cloudpickle leaves out of which file it is, which a traceback shows
+        try:
+            return marshal.loads, (marshal.dumps(thing, _PLAIN_MARSHAL),)
+        except ValueError:  # some constant of a later Python
+            return None
+    if hasattr(cls, "requires_grad") and tensors.requires_gradient(thing):
+        if pickler.gradient is Gradient.REFUSE:
+            raise GradientCut(f"it holds a tensor of shape {list(thing.shape)} that requires a gradient")
+        if pickler.gradient is Gradient.DETACH:
+            return _same, (tensors.without_gradient(thing),)
+    if cls.__module__ == "torch" and tensors.is_plain(cls) and (thing.is_leaf or not thing.requires_grad):
+        try:
+            plain, data = tensors.dump_tensor(thing)
+        except NotKeepable:
+            return None
+        return _tensor, (plain, thing.requires_grad, pickle.PickleBuffer(data))
+    if pickler.registered and cls in _registry().by_type:
+        known = _registry().by_type[cls]
+        return _registered, (known.kind, cls, known.dump, known.load, known.dump(thing))
+    return None
+
+
+def _reduced_in_state(pickler: Any, thing: Any, cls: type) -> Any:
+    name = pickler.names.reduced(thing)
+    if name is not None:
+        return _named, name
+    if cls is Bare:
+        return _bared(thing.thing)
+    return NotImplemented if pickler.by_name and (cls is types.FunctionType or isinstance(thing, type)) else None
+
+
+def _bared(thing: Any) -> tuple[Any, ...]:
+    if tensors.is_tensor(thing):
+        plain, data = tensors.dump_tensor(thing)
+        return _tensor, (plain, False, pickle.PickleBuffer(data))
+    reduced: tuple[Any, ...] = thing.__reduce_ex__(5)
+    if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]  # which the pickler holds against the class
+        return _new, *reduced[1:]
+    return reduced
+
+
+def _new(cls: Any, *args: Any) -> Any:
+    return cls.__new__(cls, *args)
 
 
 def _tensor(plain: list[Any], grad: bool, data: Any) -> Any:
@@ -542,7 +670,8 @@ def _registry() -> Any:
 
 
 @contextmanager
-def _by_value(send: Sequence[str]) -> Iterator[None]:
+def by_value(send: Sequence[str]) -> Iterator[None]:
+    """Let the modules `send` go by value within a block; in one thread at a time."""
     if not send:
         yield
         return

@@ -16,9 +16,11 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import is_
 from time import monotonic, sleep
 from typing import Any
+from uuid import uuid4
 
 from somatize import tensors
 from somatize.elsewhere import HELD, Landed, Said, Trip
@@ -30,7 +32,8 @@ from .far import Ended, FarProgram, Replies, run, run_items
 from .machine import Machine
 from .relay import Relay, listen
 from .serve import trace
-from .shipping import Shipping
+from .shared import Shared
+from .shipping import Load, Losses, Shipping
 from .turn import Turn
 from .wire import Pieces
 
@@ -133,8 +136,10 @@ class Actor:
 
     def __init__(self) -> None:
         self._machine = Machine(ray.get_runtime_context().get_actor_id())
-        self._things: dict[int, Any] = {}
-        self._programs: dict[int, tuple[FarProgram, Replies, list[int]]] = {}
+        self._shared = Shared("network")
+        self._life = uuid4().hex
+        """What tells this actor from one that Ray starts in its place."""
+        self._programs: dict[int, tuple[FarProgram, Replies, list[Any]]] = {}
         self._held: dict[int, dict[int, Any]] = {}
         self._out: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._relay = Relay(lambda said: self._out.put(["said", said]))
@@ -148,23 +153,29 @@ class Actor:
         """Let go of what is held of a forward."""
         self._held.pop(forward, None)
 
+    def pull(self, asked: dict[str, Any]) -> tuple[list[payload.Apart], list[Any], list[Any]]:
+        """The state of some nodes, what of it cannot be sent, and what changed here besides."""
+        buffers, stays = self._shared.pulled(asked)
+        return [payload.Apart(piece) for piece in buffers], stays, self._shared.there()
+
+    def push(self, *state: payload.Apart) -> list[Any]:
+        """Take over what is sent, whatever changed here; gives what changed besides."""
+        self._shared.load(_written(state), {})
+        return self._shared.there()
+
     def go(self, asked: dict[str, Any], *buffers: Any) -> Iterator[list[Any]]:
         """Run a slice: gives what is said on the way in lists, and last what came of it."""
-        for key in asked.get("drops", ()):
-            self._things.pop(key, None)
-        for number in asked.get("forgets", ()):
-            self._programs.pop(number, None)
-        if asked["code"]:
-            code = payload.unpack_code(_views(buffers[: asked["code_buffers"]]), "network")
-            self._things.update(zip(asked["code"], code, strict=True))
-        if any(key not in self._things for key in asked["keys"]):
+        if asked["life"] not in ("", self._life):
             yield ["lacks"]
             return
+        self._shared.drop(asked.get("drops", ()))
+        for number in asked.get("forgets", ()):
+            self._programs.pop(number, None)
         self._relay.active = True
         sample = self._machine.arrived(watched=bool(asked["watched"]))
         if sample is not None:
             self._relay.add(["fact", sample])
-        threading.Thread(target=self._run, args=(asked, buffers[asked["code_buffers"] :]), daemon=True).start()
+        threading.Thread(target=self._run, args=(asked, buffers), daemon=True).start()
         del buffers
         last = None
         while last != "landed":
@@ -173,10 +184,13 @@ class Actor:
             yield message
 
     def _run(self, asked: dict[str, Any], buffers: tuple[Any, ...]) -> None:
-        replies = None
+        replies, loaded = None, False
         try:
+            if asked["state"]:
+                self._shared.load(_written(buffers[: asked["state"]]), {})
+            loaded = True
             far, replies = self._bound(asked)
-            sent = payload.unpack(_views(buffers), "network")
+            sent = payload.unpack(_views(buffers[asked["state"] :]), "network")
             del buffers
             with tensors.within_callers(asked["modes"]):
                 ended = self._ended(asked, far, sent)
@@ -187,11 +201,13 @@ class Actor:
         if ended.error is not None:
             said, buffers_ = payload.pack_error(ended.error, trace(ended.error), "network")
             wrong = [said, [b"".join(buffer) for buffer in buffers_]]
+        changed = self._shared.there() if loaded and self._shared.look(asked["keys"]) else None
         with self._relay.lock:
             said_last = self._relay.taken()
             self._relay.active = False
+            state = [changed, loaded, self._life]
             rest = [ended.step, ended.told, ended.place, ended.failed]
-            self._out.put(["landed", said_last, back, [payload.Apart(piece) for piece in packed], wrong, *rest])
+            self._out.put(["landed", said_last, state, back, [payload.Apart(piece) for piece in packed], wrong, *rest])
 
     def _packed(
         self, asked: dict[str, Any], replies: Replies | None, ended: Ended
@@ -203,11 +219,13 @@ class Actor:
         return back, packed, ended if error is None else ended._replace(error=error, step=step, told=True)
 
     def _bound(self, asked: dict[str, Any]) -> tuple[FarProgram, Replies]:
-        far, replies, keys = self._programs.get(asked["slice"], (None, None, None))
-        if far is None or replies is None or keys != asked["keys"]:
-            far = FarProgram(asked["spec"], [self._things[key] for key in asked["keys"]])
+        far, replies, before = self._programs.get(asked["slice"], (None, None, []))
+        things = self._shared.things(asked["keys"])
+        same = len(things) == len(before) and all(map(is_, things, before))
+        if far is None or replies is None or not same:
+            far = FarProgram(asked["spec"], things)
             replies = Replies(asked, "network")
-            self._programs[asked["slice"]] = far, replies, asked["keys"]
+            self._programs[asked["slice"]] = far, replies, things
         return far, replies
 
     def _ended(self, asked: dict[str, Any], far: FarProgram, sent: list[Any]) -> Ended:
@@ -249,6 +267,15 @@ def _nowhere(number: int, node: str) -> None:
     """Where a worker of our own would note at which step it is."""
 
 
+def _written(buffers: Sequence[payload.Apart]) -> list[memoryview]:
+    """What Ray brings may not be written to, and state is."""
+    return [memoryview(bytearray(buffer.view())) for buffer in buffers]
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
 def _views(buffers: Sequence[payload.Apart]) -> list[memoryview]:
     return [buffer.view() for buffer in buffers]
 
@@ -274,7 +301,9 @@ class ActorConnection:
         self._started = started
         self._turn = Turn(host)
         self._actor: Any = None
-        self._shipping = Shipping("network", ())
+        self._shipping = Shipping(host, "network", ())
+        self._losses = Losses()
+        self._life = ""
         self._forward: int | None = None
         self._closed = self._restarts = False
 
@@ -290,7 +319,7 @@ class ActorConnection:
                     try:
                         return self._go(trip, hear)
                     except WorkerDied:
-                        if not left or self._closed:
+                        if not left or self._closed or not self._losses.allow_again(trip):
                             raise
                         left -= 1
             except BaseException as error:
@@ -303,39 +332,85 @@ class ActorConnection:
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         actor = self._placed()
         for _ in range(2):
-            load = self._shipping.load(trip, whole=True)
-            asked = {**load.fields, "modes": trip.modes}
+            load = self._shipping.load(trip, self._losses.lost, whole=True)
+            self._losses.warn_once()
+            asked = {**load.fields, "modes": trip.modes, "life": self._life}
             self._shipping.sent(load)
             try:
                 stream = actor.go.remote(asked, *[payload.Apart(piece) for piece in load.buffers])
-                landed = self._heard(stream, trip, hear)
+                landed = self._heard(stream, trip, hear, load)
             except failures.RayActorError as gone:
-                self._shipping, self._restarts = Shipping("network", ()), True
+                words = _first_line(gone)
+                self._over(f"ended ({words})")
+                self._restarts = True
                 nodes = ", ".join(repr(trip.program.plan.steps[number].node) for number in trip.slice.steps)
-                words = str(gone).strip().partition("\n")[0]
                 raise WorkerDied(f"the actor of host {self.host!r} ended in node {nodes}: {words}") from None
             except (TypeError, ValueError) as wrong:  # Ray could not send it
                 raise self._unsendable(trip, wrong) from wrong
             if landed is not None:
                 return landed
-            self._shipping = Shipping("network", ())  # Ray started it anew meanwhile
+            self._over("was started anew by Ray meanwhile")
         raise WorkerDied(f"the actor of host {self.host!r} has lost what it was sent")
 
     def _unsendable(self, trip: Trip, wrong: Exception) -> WorkerError:
         error = NotSendable(f"what node {trip.program.plan.steps[trip.slice.steps[0]].node!r} needs cannot go to host "
                             f"{self.host!r}: {wrong}")  # fmt: skip
         error.step, error.told = trip.slice.steps[0], True  # type: ignore[attr-defined]
-        self._shipping = Shipping("network", ())
+        self._restart()
         return error
 
-    def _heard(self, stream: Any, trip: Trip, hear: Callable[[Said], None]) -> Landed | None:
+    def _over(self, how: str) -> None:
+        """The actor is another one from now on, and what the last one had ended with it."""
+        self._losses.ended(self._shipping, f"the actor of host {self.host!r} {how}")
+        self._shipping, self._life = Shipping(self.host, "network", ()), ""
+
+    def changed(self) -> list[tuple[Any, str, str]]:
+        """What changed at the actor: objects and their leaves, and how a sentence names them."""
+        return self._shipping.changed()
+
+    def pull(self, things: dict[str, Any]) -> None:
+        """Bring home the state of some nodes, by their ids."""
+        with self._turn.once():
+            self._shipping.refuse_lost(self._losses.lost, things)
+            asked = self._shipping.pulls(things)
+            if asked["roots"]:
+                state, stays, changed = self._asked(self._actor.pull.remote(asked))
+                self._shipping.pulled(_written(state), changed, stays)
+
+    def push(self, things: dict[str, Any]) -> None:
+        """Send the state that some nodes have here, whatever they have there, or had in an actor that ended."""
+        with self._turn.once():
+            delta = self._shipping.pushes(things)
+            if delta is not None and self._life:
+                with suppress(WorkerDied):  # the next has what is here
+                    changed = self._asked(self._actor.push.remote(*map(payload.Apart, delta.buffers)))
+                    self._shipping.pushed(delta, changed)
+            self._losses.given_up(self._shipping)
+
+    def _asked(self, reference: Any) -> Any:
+        try:
+            return ray.get(reference)
+        except failures.RayActorError as gone:
+            self._over(f"ended ({_first_line(gone)})")
+            self._restarts = True
+            raise WorkerDied(f"the actor of host {self.host!r} ended: {_first_line(gone)}") from None
+        except failures.RayTaskError as wrong:
+            raise NotSendable(f"host {self.host!r}: {_first_line(wrong.cause)}") from None
+
+    def _heard(self, stream: Any, trip: Trip, hear: Callable[[Said], None], load: Load) -> Landed | None:
         for message in _coming(stream):
             if message[0] == "lacks":
                 return None
             for said in message[1]:
                 hear(said)
             if message[0] == "landed":
-                return self._landed(trip, *message[2:])
+                changed, loaded, self._life = message[2]
+                if changed is not None:
+                    self._shipping.heard(changed)
+                    self._losses.changed(trip)
+                if not loaded:
+                    self._shipping.unsent(load)
+                return self._landed(trip, *message[3:])
         raise WorkerDied(f"the actor of host {self.host!r} gave no answer to node "
                          f"{trip.program.plan.steps[trip.slice.steps[0]].node!r}")  # fmt: skip
 
@@ -395,7 +470,8 @@ class ActorConnection:
 
     def _restart(self) -> None:
         """What it does is not wanted any more: Ray ends it and starts it again."""
-        self._shipping, self._restarts = Shipping("network", ()), True
+        self._over("was ended, as what it did was not wanted any more")
+        self._restarts = True
         if self._actor is not None:
             ray.kill(self._actor, no_restart=False)
 

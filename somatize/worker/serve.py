@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from operator import is_
 from typing import Any, NamedTuple
 
 from somatize import tensors
@@ -21,6 +22,7 @@ from .life import Life
 from .machine import Machine
 from .relay import Relay, listen
 from .segments import Probe, Segments, sees
+from .shared import Shared
 from .wire import PROTOCOL, Garbled, Message, Pieces, Wire
 from .wire import Ended as Gone
 
@@ -51,6 +53,8 @@ class Declared(NamedTuple):
     """A slice as it was declared, bound to the nodes it was declared with."""
 
     far: FarProgram
+    said: dict[str, Any]
+    things: list[Any]
     takes: list[tuple[int, bool]]
     returns: list[int]
     replies: Replies
@@ -70,7 +74,7 @@ class Server:
         self._mode = "network"
         self._modes: list[Any] | None = None
         """Those of torch, as the other end last said; None for those nobody changed."""
-        self._things: dict[int, Any] = {}
+        self._shared = Shared(self._mode)
         self._slices: dict[int, Declared] = {}
         self._held: dict[int, dict[int, Any]] = {}
         self._machine = Machine()
@@ -103,6 +107,7 @@ class Server:
             self.wire.send("refused", {"worker": mine, "client": other})
             return False
         self._mode = hello.fields["mode"]
+        self._shared = Shared(self._mode)
         shares = hello.fields["sees"] and sees(hello.fields["probe"])
         self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"]), "shares": shares})
         self.wire.segments = Segments() if shares else None
@@ -119,9 +124,25 @@ class Server:
             modules.taken(message.fields, message.buffers)
         elif message.kind == "values":
             modules.values_taken(payload.unpack(message.buffers, self._mode))
+        elif message.kind in ("pull", "push"):
+            self._move(message)
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
             standard.settle()  # nobody waits for this
+
+    def _move(self, message: Message) -> None:
+        """Send state home, or take what was sent whatever changed here."""
+        fields: dict[str, Any] = {}
+        buffers: list[Pieces] = []
+        try:
+            if message.kind == "pull":
+                buffers, fields["stays"] = self._shared.pulled(message.fields)
+            else:
+                self._shared.load(message.buffers, {})
+        except Exception as wrong:
+            fields["error"] = f"{type(wrong).__name__}: {wrong}"
+        fields["changed"] = self._shared.there()
+        self.wire.send("state", fields, buffers)
 
     def _slice(self, message: Message) -> tuple[Declared | None, Ended]:
         """Run what a message brings; whatever is raised is in the answer."""
@@ -150,7 +171,7 @@ class Server:
             standard.flush()
 
     def _run(self, asked: dict[str, Any], one: Declared, buffers: list[memoryview]) -> Ended:
-        sent = payload.unpack(buffers[asked.get("code_buffers", 0) :], self._mode)
+        sent = payload.unpack(buffers[asked.get("state", 0) :], self._mode)
         del buffers[:]
         with tensors.within_callers(self._modes):
             return self._run_on(asked, one, sent)
@@ -191,23 +212,33 @@ class Server:
 
     def _declared(self, asked: dict[str, Any], buffers: list[memoryview]) -> Declared:
         """The slice that is asked for; what it brings along of nodes, and what is of no more use, is seen to."""
-        for key in asked.get("drops", ()):
-            self._things.pop(key, None)
+        self._shared.drop(asked.get("drops", ()))
         for number in asked.get("forgets", ()):
             self._slices.pop(number, None)
-        if "code" in asked:
-            self._things.update(zip(asked["code"], self._loaded(buffers[: asked["code_buffers"]]), strict=True))
-        if "declares" in asked:
-            said = asked["declares"]
-            far = FarProgram(said["spec"], [self._things[key] for key in said["keys"]])
-            self._slices[asked["slice"]] = Declared(
-                far, said["takes"], said["returns"], Replies(said, self._mode), said["holds"], said["items"]
+        if "state" in asked:
+            self._load(asked, buffers[: asked["state"]])
+        known = self._slices.get(asked["slice"])
+        said: dict[str, Any] = asked.get("declares", known.said if known is not None else {})
+        things = self._shared.things(said["keys"])
+        if known is None or said is not known.said or not all(map(is_, things, known.things)):
+            far = FarProgram(said["spec"], things)
+            known = Declared(
+                far,
+                said,
+                things,
+                said["takes"],
+                said["returns"],
+                Replies(said, self._mode),
+                said["holds"],
+                said["items"],
             )
-        return self._slices[asked["slice"]]
+            self._slices[asked["slice"]] = known
+        return known
 
-    def _loaded(self, buffers: list[memoryview]) -> list[Any]:
+    def _load(self, asked: dict[str, Any], buffers: list[memoryview]) -> None:
         try:
-            return payload.unpack_code(buffers, self._mode)
+            self._shared.load(buffers, asked.get("sources", {}))
+            asked["loaded"] = True
         except NotSendable:
             raise
         except Exception as wrong:
@@ -220,6 +251,10 @@ class Server:
 
     def _land(self, asked: dict[str, Any], one: Declared | None, ended: Ended) -> None:
         fields: dict[str, Any] = {"trip": asked["trip"]}
+        if "loaded" in asked:
+            fields["loaded"] = True
+        if one is not None and self._shared.look(one.said["keys"]):
+            fields["changed"] = self._shared.there()
         back: list[int] = []
         packed: list[Pieces] = []
         if one is not None:

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 import weakref
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
-from somatize import tensors
 from somatize.elsewhere import HELD, Trip
-from somatize.errors import GradientCut, NotSendable, Unnameable
-from somatize.keys import Namer
-from somatize.pieces import Marks
+from somatize.errors import GradientCut, NotSendable, SomatizeWarning, StateConflict, WorkerDied, WorkerError
 from somatize.plan import Plan
 from somatize.slices import Slice
 
 from . import payload
-from .alongside import Alongside
 from .far import Spec, cure_of_cut
+from .replica import Delta, Digests, Leaf, Replica
 from .wire import Pieces
 
-_PLAIN = Marks()
-_SCALARS = (str, bytes, int, float, bool, type(None))
+Raised = TypeVar("Raised", bound=WorkerError)
+
+_NOT_STATE = ("function", "class", "space", "cell")
+"""Kinds of objects of which only what changed at a worker comes home."""
+
 _MOST = 256
 """Slices a worker is to remember; of more, those declared first are declared again when they come."""
-
-
-class Sent(NamedTuple):
-    """A node as a worker has it."""
-
-    key: int
-    thing: Any
-    """A weak reference where there can be one, so that a node nobody has any more is dropped there too."""
-    version: Any
 
 
 class Declared(NamedTuple):
@@ -47,38 +40,43 @@ class Load(NamedTuple):
 
     fields: dict[str, Any]
     buffers: list[Pieces]
-    fresh: dict[int, Sent]
+    delta: Delta | None
     shape: Any
     declared: Declared
 
 
-class Shipping:
-    """What was sent over one connection; it is forgotten with it."""
+class Lost(NamedTuple):
+    """State that ended with a worker: an object of which a leaf had changed there, that leaf, and how it ended."""
 
-    def __init__(self, mode: str, send: tuple[str, ...]) -> None:
+    refer: Callable[[], Any]
+    leaf: str
+    how: str
+
+
+class Shipping:
+    """What was sent over one connection, and what changed there since; it is forgotten with it."""
+
+    def __init__(self, host: str, mode: str, send: tuple[str, ...]) -> None:
+        self.host = host
         self.mode = mode
         self.send = send
-        self._alongside = Alongside(send) if send else None
-        self._sent: dict[int, Sent] = {}
+        self.replica = Replica(mode, send, 1)
+        self.there: set[Leaf] = set()
+        """The leaves that changed at the worker since both ends agreed."""
+        self._roots: dict[int, None] = {}
         self._declared: dict[Any, Declared] = {}
         self._count = 0
-        self._drops: list[int] = []
         self._forgets: list[int] = []
+        OTHERS.add(self)
 
-    def load(self, trip: Trip, *, whole: bool = False) -> Load:
-        """What a worker needs for a trip and does not have. Raises `NotSendable`, naming the node.
+    def load(self, trip: Trip, lost: list[Lost] | None = None, *, whole: bool = False) -> Load:
+        """What a worker needs for a trip and does not have.
 
-        With `whole` the slice is declared each time, for a worker that may have been replaced unseen.
+        With `whole` the slice is declared each time, for a worker that may have been replaced unseen. Raises
+        `NotSendable`, naming the node, `StateConflict`, and `WorkerDied` where something of the trip was `lost`.
         """
+        fields, keys, delta, sources = self._asked(trip, lost)
         shape = trip.program.key, trip.slice
-        fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
-        if trip.compares is not None:
-            fields["compares"] = trip.compares
-        if trip.seed is not None:
-            fields |= {"seed": f"{trip.seed}", "places": list(trip.places)}
-        keys, fresh = self._keys(trip)
-        if self._drops or self._forgets:
-            self._let_go(fields)
         held = [value is HELD for value in trip.values]
         known = self._declared.get(shape)
         if known is None or known.keys != keys or known.held != held:
@@ -86,13 +84,161 @@ class Shipping:
             fields["declares"] = declaration(trip, keys, held)
         fields["slice"] = known.number
         if whole:
-            fields |= {"code": [], "code_buffers": 0, **declaration(trip, keys, held)}
-        if not fresh:
-            return Load(fields, self._values(trip), {}, shape, known)
-        code = self._code(trip, [thing for thing, _ in fresh.values()])
-        fields["code"], fields["code_buffers"] = list(fresh), len(code)
-        made = {key: self._noted(key, *thing) for key, thing in fresh.items()}
-        return Load(fields, [*code, *self._values(trip)], made, shape, known)
+            fields |= {"state": 0, **declaration(trip, keys, held)}
+        values = self._values(trip)
+        if delta is None:
+            return Load(fields, values, None, shape, known)
+        fields["state"] = len(delta.buffers)
+        if sources:
+            fields["sources"] = sources
+        return Load(fields, [*delta.buffers, *values], delta, shape, known)
+
+    def _asked(
+        self, trip: Trip, lost: list[Lost] | None
+    ) -> tuple[dict[str, Any], list[int], Delta | None, dict[str, str] | None]:
+        fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
+        if trip.compares is not None:
+            fields["compares"] = trip.compares
+        if trip.seed is not None:
+            fields |= {"seed": f"{trip.seed}", "places": list(trip.places)}
+        replica, steps = self.replica, trip.program.plan.steps
+        things = things_of(trip)
+        keys = [replica.root(thing) for thing in things]
+        for key, number in zip(keys, trip.slice.steps, strict=True):
+            replica.labels[key] = steps[number].node
+        checked = [
+            key
+            for key, number in zip(keys, trip.slice.steps, strict=True)
+            if steps[number].marks.checked is not False or not replica.is_known(key)
+        ]
+        sources = None
+        if self.mode == "project":
+            fresh = [thing for key, thing in zip(keys, things, strict=True) if not replica.is_known(key)]
+            sources = self._sources(trip, fresh)
+        try:
+            state = replica.walk(checked)
+            self.refuse_lost(
+                lost, {steps[number].node: thing for number, thing in zip(trip.slice.steps, things, strict=True)}
+            )
+            self._refuse_others()
+            delta = self._delta(keys, state)
+        except NotSendable as wrong:
+            at, node = self._blamed(trip, keys)
+            raise _at(NotSendable(f"node {node!r} cannot go to host {self.host!r}: {wrong}"), at) from wrong
+        except WorkerError as wrong:
+            raise _at(wrong, trip.slice.steps[0]) from None
+        if replica.drops or self._forgets:
+            self._let_go(fields)
+        return fields, keys, delta, sources
+
+    def _delta(self, keys: list[int], state: Digests) -> Delta | None:
+        here = self.replica.changed(state)
+        if not here:
+            return None
+        self._roots.update(dict.fromkeys(keys))
+        self._roots = {root: None for root in self._roots if root in self.replica.entries}
+        delta = self.replica.delta(here, self._roots, state)
+        both = sorted(self.there & delta.leaves.keys())
+        if both:
+            named = self.replica.describe(both[0])
+            more = f" (and {len(both) - 1} more)" if len(both) > 1 else ""
+            raise StateConflict(
+                f"{named}{more} was changed both here and at host {self.host!r}; g.pull(broker) takes the state that "
+                "is there, and g.push(broker) sends the one that is here"
+            )
+        return delta
+
+    def refuse_lost(self, lost: list[Lost] | None, things: dict[str, Any]) -> None:
+        """Raise `WorkerDied` where a node has an object whose state ended with a worker."""
+        if not lost:
+            return
+        reached = {node: self.replica.walk([self.replica.root(thing)]) for node, thing in things.items()}
+        mine = [one for one in lost if self.replica.has(one.refer())]
+        if mine:
+            names = {self.replica.name_of(one.refer()) for one in mine}
+            found = [repr(node) for node, state in reached.items() if not names.isdisjoint(state)]
+            nodes = f"node{'s' if len(found) > 1 else ''} {', '.join(found)}"
+            raise WorkerDied(
+                f"{mine[0].how}, and what {nodes} had changed there since it was sent is not here "
+                f"(`{mine[0].leaf}`{f' and {len(mine) - 1} more' if len(mine) > 1 else ''}); "
+                "g.push(broker) goes on from the state that is here"
+            )
+
+    def _refuse_others(self) -> None:
+        """Raise `StateConflict` where an object of the trip was changed at another worker."""
+        for other in list(OTHERS):
+            if other is not self and other.there:
+                for leaf in list(other.there):
+                    entry = other.replica.entries.get(leaf[0])
+                    if entry is not None and self.replica.has(entry.refer()):
+                        raise StateConflict(
+                            f"{other.replica.describe(leaf)} was changed at {other.called()}, and is to run at "
+                            f"{self.called()}; g.pull(broker) of the graph that has it there brings its state "
+                            "here, and g.push(broker) sends the one that is here"
+                        )
+
+    def called(self) -> str:
+        """The host, for a sentence."""
+        return f"host {self.host!r}"
+
+    def changed(self) -> list[tuple[Any, str, str]]:
+        """What changed at the worker of objects that there are still here, and how a sentence names it."""
+        found = []
+        for name, leaf in sorted(self.there):
+            entry = self.replica.entries.get(name)
+            thing = entry.refer() if entry is not None else None
+            if thing is not None:
+                found.append((thing, leaf, self.replica.describe((name, leaf))))
+        return found
+
+    def pulls(self, things: dict[str, Any]) -> dict[str, Any]:
+        """What is asked of a worker whose state of some nodes is to come home."""
+        keys = self.known(things)
+        entries = self.replica.entries
+        here = [leaf for leaf in self.replica.changed(self.replica.walk(keys)) if entries[leaf[0]].known]
+        return {"roots": keys, "leaves": [list(leaf) for leaf in here if entries[leaf[0]].kind not in _NOT_STATE]}
+
+    def pushes(self, things: dict[str, Any]) -> Delta | None:
+        """All that changed on either side of what some nodes have, as it is here."""
+        keys = self.known(things)
+        state = self.replica.walk(keys)
+        wanted = self.replica.changed(state) | {leaf for leaf in self.there if leaf[0] in state}
+        return self.replica.delta(wanted, self._roots, state) if wanted else None
+
+    def known(self, things: dict[str, Any]) -> list[int]:
+        """The names of those of some nodes that the worker has."""
+        keys = {node: self.replica.root(thing) for node, thing in things.items()}
+        self.replica.labels.update({key: node for node, key in keys.items()})
+        return [key for key in keys.values() if self.replica.is_known(key)]
+
+    def pushed(self, delta: Delta, changed: Any) -> None:
+        """The worker has what was pushed, and says what is other there all the same."""
+        self.replica.agreed(delta)
+        self.heard(changed)
+
+    def pulled(self, buffers: list[memoryview], changed: Any, stays: list[list[Any]]) -> None:
+        """Take over what a worker sent home; it says what is other there all the same, and what cannot be sent.
+
+        Where that fails what came counts as changed at the worker, as it was before.
+        """
+        if buffers:
+            self.replica.load(buffers, reply=True)
+        self.heard(changed)
+        for name, leaf in stays:
+            warn(f"{self.replica.describe((name, leaf))} stays at host {self.host!r}: it cannot be pickled")
+
+    def heard(self, changed: Any) -> None:
+        """A worker said which leaves have changed there."""
+        self.there = {(name, leaf) for name, leaf in changed}
+
+    def lost(self, how: str) -> list[Lost]:
+        """What ends with the worker, of objects that there are still here."""
+        found = []
+        for name, leaf in self.there:
+            entry = self.replica.entries.get(name)
+            if entry is not None and entry.refer() is not None:
+                found.append(Lost(entry.refer, self.replica.describe((name, leaf)).replace("`", ""), how))
+        return found
 
     def sent(self, load: Load) -> None:
         """It was sent, so that the worker has it from now on."""
@@ -100,95 +246,55 @@ class Shipping:
             if len(self._declared) >= _MOST and load.shape not in self._declared:
                 self._forgets.append(self._declared.pop(next(iter(self._declared))).number)
             self._declared[load.shape] = load.declared
-        for sent in load.fresh.values():
-            at = id(_thing(sent))
-            if at in self._sent:
-                self._drops.append(self._sent[at].key)
-            self._sent[at] = sent
+        if load.delta is not None:
+            self.replica.agreed(load.delta)
         if "drops" in load.fields:
-            del self._drops[: len(load.fields["drops"])]
+            del self.replica.drops[: len(load.fields["drops"])]
             del self._forgets[: len(load.fields["forgets"])]
 
     def unsent(self, load: Load) -> None:
         """The worker could make nothing of it."""
         if self._declared.pop(load.shape, None) is not None:
             self._forgets.append(load.declared.number)
-        fresh = {sent.key for sent in load.fresh.values()}
-        self._sent = {at: sent for at, sent in self._sent.items() if sent.key not in fresh}
+        if load.delta is not None:
+            self.replica.disagreed(load.delta)
 
     def _next(self) -> int:
         self._count += 1
         return self._count
 
     def _let_go(self, fields: dict[str, Any]) -> None:
-        """What nobody has any more, or has changed since, is of no more use there; nor are the slices with it."""
-        drops = list(self._drops)
+        """What nobody has any more is of no more use there; nor are the slices with it."""
+        drops = list(self.replica.drops)
         gone = set(drops)
+        self.there = {leaf for leaf in self.there if leaf[0] not in gone}
         for shape, known in [each for each in self._declared.items() if not gone.isdisjoint(each[1].keys)]:
             self._forgets.append(known.number)
             del self._declared[shape]
         fields["drops"], fields["forgets"] = drops, list(self._forgets)
 
-    def _keys(self, trip: Trip) -> tuple[list[int], dict[int, tuple[Any, Any]]]:
-        """The key of each node at the worker; and those it has to be sent, with their versions, by their new keys."""
-        program, steps = trip.program, trip.program.plan.steps
-        if program.namer is None:
-            program.namer = Namer()
-        naming = program.namer.opened()
-        alongside = self._alongside.version() if self._alongside is not None else None
-        keys: list[int] = []
-        fresh: dict[int, tuple[Any, Any]] = {}
-        new: dict[int, int] = {}
-        for number in trip.slice.steps:
-            thing = program.implementations[steps[number].node].thing
-            version = _version(naming, thing, alongside)
-            if version is None:  # nothing tells whether it changed but what would be sent
-                version = b"".join(map(bytes, (piece for pieces in self._code(trip, [thing]) for piece in pieces)))
-            sent = self._sent.get(id(thing))
-            if sent is not None and _thing(sent) is thing and sent.version == version:
-                keys.append(sent.key)
-                continue
-            if id(thing) not in new:
-                new[id(thing)] = self._next()
-                fresh[new[id(thing)]] = thing, version
-            keys.append(new[id(thing)])
-        return keys, fresh
-
-    def _noted(self, key: int, thing: Any, version: Any) -> Sent:
-        at = id(thing)
-
-        def gone(_: Any) -> None:
-            found = self._sent.get(at)
-            if found is not None and found.key == key:
-                del self._sent[at]
-                self._drops.append(key)
-
+    def _sources(self, trip: Trip, things: list[Any]) -> dict[str, str]:
         try:
-            return Sent(key, weakref.ref(thing, gone), version)
-        except TypeError:
-            return Sent(key, thing, version)
-
-    def _packed(self, things: list[Any]) -> list[Pieces]:
-        return payload.pack_code(things, self.mode, self.send)
-
-    def _code(self, trip: Trip, things: list[Any]) -> list[Pieces]:
-        try:
-            return self._packed(things)
+            return payload.sources_of(things)
         except NotSendable as wrong:
-            raise self._blamed(trip, things, wrong) from wrong
+            steps = trip.program.plan.steps
+            for number in trip.slice.steps:
+                try:
+                    payload.sources_of([trip.program.implementations[steps[number].node].thing])
+                except NotSendable as one:
+                    sentence = f"node {steps[number].node!r} cannot go to host {trip.slice.host!r}: {one}"
+                    raise _at(NotSendable(sentence), number) from wrong
+            raise
 
-    def _blamed(self, trip: Trip, things: list[Any], wrong: NotSendable) -> NotSendable:
+    def _blamed(self, trip: Trip, keys: list[int]) -> tuple[int, str]:
+        """The first step whose node cannot travel."""
         steps = trip.program.plan.steps
-        for number in trip.slice.steps:
-            thing = trip.program.implementations[steps[number].node].thing
+        for key, number in zip(keys, trip.slice.steps, strict=True):
             try:
-                if any(thing is one for one in things):
-                    self._packed([thing])
-            except NotSendable as one:
-                return _at(
-                    NotSendable(f"node {steps[number].node!r} cannot go to host {trip.slice.host!r}: {one}"), number
-                )
-        return wrong
+                self.replica.delta(self.replica.changed(state := self.replica.walk([key])), [key], state)
+            except NotSendable:
+                return number, steps[number].node
+        return trip.slice.steps[0], steps[trip.slice.steps[0]].node
 
     def _values(self, trip: Trip) -> list[Pieces]:
         pieces = list(_taken(trip))
@@ -211,6 +317,56 @@ class Shipping:
             except NotSendable as other:
                 return _at(NotSendable(f"{one.what} cannot go to host {host!r}: {other}"), trip.slice.steps[0])
         return _at(wrong, trip.slice.steps[0])
+
+
+class Losses:
+    """What became of the workers of one connection: how the last one ended, and which state ended with it."""
+
+    def __init__(self) -> None:
+        self.lost: list[Lost] = []
+        """State that nobody else has, and that nobody said may be given up."""
+        self._how = ""
+        self._learners: set[int] = set()
+
+    def ended(self, shipping: Shipping, how: str) -> None:
+        """A worker ended, and what it had with it."""
+        self._how = how
+        self.lost += shipping.lost(how)
+
+    def changed(self, trip: Trip) -> None:
+        """The nodes of a trip changed their state there."""
+        self._learners.update(map(id, things_of(trip)))
+
+    def allow_again(self, trip: Trip) -> bool:
+        """Whether a trip that was broken off may be taken again: none of its nodes ever changed its state there."""
+        return not self.lost and self._learners.isdisjoint(map(id, things_of(trip)))
+
+    def warn_once(self) -> None:
+        """Warn that a worker is another one, and that nothing was lost."""
+        if self._how:
+            warn(f"{self._how}; it had nothing that is not here too, and was replaced")
+            self._how = ""
+
+    def given_up(self, shipping: Shipping) -> None:
+        """What there is here of some nodes is their state from now on."""
+        self.lost = [one for one in self.lost if not shipping.replica.has(one.refer())]
+
+
+def things_of(trip: Trip) -> list[Any]:
+    """What the nodes of a trip run."""
+    return [trip.program.implementations[trip.program.plan.steps[number].node].thing for number in trip.slice.steps]
+
+
+def warn(sentence: str) -> None:
+    """Warn; where warnings are errors it is said and nothing ends, as the work has been done."""
+    try:
+        warnings.warn(sentence, SomatizeWarning, stacklevel=2)
+    except SomatizeWarning:
+        print(f"SomatizeWarning: {sentence}", file=sys.stderr)  # noqa: T201
+
+
+OTHERS: weakref.WeakSet[Shipping] = weakref.WeakSet()
+"""All that lives in this process, whose workers may have state of the same objects."""
 
 
 class _Taken(NamedTuple):
@@ -261,37 +417,10 @@ def detached_replies(plan: Plan, one: Slice) -> list[bool]:
     return [settled[number] or bool(plan.steps[number].marks.detached) for number in one.returns]
 
 
-def _at(error: NotSendable, number: int) -> NotSendable:
+def _at(error: Raised, number: int) -> Raised:
     # For the engine: whose fault it is, and that no node has failed.
     error.step, error.told = number, True  # type: ignore[attr-defined]
     return error
-
-
-def _thing(sent: Sent) -> Any:
-    return sent.thing() if isinstance(sent.thing, weakref.ref) else sent.thing
-
-
-def _version(naming: Any, thing: Any, alongside: int | None) -> Any:
-    """What is another one when the code, the attributes or the parameters of a node are; None where nothing tells."""
-    try:
-        name = naming.own(thing, _PLAIN), alongside
-    except Unnameable:
-        return None
-    held = getattr(thing, "__self__", thing)
-    attributes = getattr(held, "__dict__", None)
-    if not attributes:
-        return name
-    working = [
-        (key, value if type(value) in _SCALARS else id(value))
-        for key, value in attributes.items()
-        if key.startswith("_") and key != "_somatize_arguments"
-    ]
-    return name, working, tensors.versions(held), [tensors.versions(one) for one in vars_of(held)]
-
-
-def vars_of(thing: Any) -> list[Any]:
-    """The Modules among the attributes of a node."""
-    return [value for value in getattr(thing, "__dict__", {}).values() if tensors.is_module(value)]
 
 
 def declaration(trip: Trip, keys: list[int], held: list[bool]) -> dict[str, Any]:
