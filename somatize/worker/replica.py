@@ -60,9 +60,11 @@ class Box:
 class Space:
     """The globals of the functions of one module. Those of a library are not sent: the other end has its own."""
 
-    def __init__(self, scope: dict[str, Any], *, library: bool) -> None:
+    def __init__(self, scope: dict[str, Any], *, library: bool, module: Any = None) -> None:
         self.scope = scope
         self.library = library
+        self.module = module
+        """At a worker: what stands for a module that came by value."""
 
 
 class Entry:
@@ -245,10 +247,10 @@ class Replica:
         if cls is types.ModuleType:
             return "package" if self.send and self._travels(thing.__name__) else None
         if cls is types.FunctionType:
-            return None if self.mode == "project" or payload.is_by_reference(thing) else "function"
+            return None if self._is_by_reference(thing) else "function"
         if isinstance(thing, type):
-            own = thing.__flags__ & _HEAP_TYPE and self.mode != "project" and not issubclass(thing, enum.Enum)
-            return "class" if own and not payload.is_by_reference(thing) else None
+            own = thing.__flags__ & _HEAP_TYPE and not issubclass(thing, enum.Enum)
+            return "class" if own and not self._is_by_reference(thing) else None
         if cls not in self._kinds:
             self._kinds[cls] = _kind_of(thing, cls)
         kind = self._kinds[cls]
@@ -266,6 +268,11 @@ class Replica:
             module = str(scope.get("__name__"))
             return self._enter(Space(scope, library=not self._travels(module) and is_library(module)), "space")
         return self._names[id(space)]
+
+    def _is_by_reference(self, thing: Any) -> bool:
+        if self.mode == "project":
+            return True
+        return not (self.send and self._travels(str(thing.__module__))) and payload.is_by_reference(thing)
 
     def _travels(self, module: str) -> bool:
         """Whether a module goes by value."""
@@ -423,8 +430,7 @@ class Replica:
         if kind == "space":
             module = str(thing.scope.get("__name__"))
             file = {k: thing.scope[k] for k in ("__package__", "__path__", "__file__") if k in thing.scope}
-            whole = sys.modules.get(module) if self._travels(module) else None
-            return module, thing.library, file, whole if whole is not None and vars(whole) is thing.scope else None
+            return module, thing.library, file
         if kind == "class":
             return payload.skeleton_of(thing)
         if kind == "tensor":
@@ -432,7 +438,7 @@ class Replica:
         if kind == "array":
             return (payload.Bare(thing),)
         if kind == "package":
-            return (thing.__name__, thing.__doc__)
+            return (self.entries[self._space(vars(thing))].refer(),)
         if kind == "whole":
             by, args = thing.__reduce_ex__(5)[:2]
             if by is not copyreg.__newobj__ or len(args) != 1:  # type: ignore[attr-defined]
@@ -795,12 +801,12 @@ def _make_function(code: Any, space: Space, cells: Any, words: tuple[str, ...], 
     return function
 
 
-def _make_space(module: str, library: bool, file: dict[str, Any], whole: Any) -> Space:
+def _make_space(module: str, library: bool, file: dict[str, Any]) -> Space:
     if library:
         return Space(vars(importlib.import_module(module)), library=True)
-    scope = {} if whole is None else vars(whole)
-    scope.update({"__name__": module, **file, "__builtins__": sys.modules["builtins"]})
-    return Space(scope, library=False)
+    made = types.ModuleType(module)
+    vars(made).update({**file, "__builtins__": sys.modules["builtins"]})
+    return Space(vars(made), library=False, module=made)
 
 
 def _make_tensor(data: Any, cls: Any, grad: bool) -> Any:
@@ -813,7 +819,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "function": _make_function,
     "space": _make_space,
     "tensor": _make_tensor,
-    "package": types.ModuleType,
+    "package": lambda space: space.module,
     "cell": types.CellType,
     "box": Box,
     "class": lambda skeleton, *args: skeleton(*args),
