@@ -30,7 +30,7 @@ from somatize.errors import NotSendable
 from somatize.keys.outside import is_library
 from somatize.pieces import Node
 
-from . import payload
+from . import modules, payload
 from .wire import Pieces
 
 Leaf: TypeAlias = tuple[int, str]
@@ -793,8 +793,8 @@ def _make(kind: str, *made: Any) -> Any:
     return thing
 
 
-def _make_function(code: Any, space: Space, cells: Any, words: tuple[str, ...], modules: list[str]) -> Any:
-    for name in modules:
+def _make_function(code: Any, space: Space, cells: Any, words: tuple[str, ...], imports: list[str]) -> Any:
+    for name in imports:
         importlib.import_module(name)
     function = types.FunctionType(code, space.scope, words[0], None, cells)
     function.__qualname__, function.__module__, function.__doc__ = words[1:]
@@ -804,8 +804,10 @@ def _make_function(code: Any, space: Space, cells: Any, words: tuple[str, ...], 
 def _make_space(module: str, library: bool, file: dict[str, Any]) -> Space:
     if library:
         return Space(vars(importlib.import_module(module)), library=True)
-    made = types.ModuleType(module)
-    vars(made).update({**file, "__builtins__": sys.modules["builtins"]})
+    made = modules.here(module)
+    if made is None:
+        made = types.ModuleType(module)
+        vars(made).update({**file, "__builtins__": sys.modules["builtins"]})
     return Space(vars(made), library=False, module=made)
 
 
