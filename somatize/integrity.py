@@ -9,9 +9,11 @@ has run. Only what runs is compared: a hit costs nothing.
 from __future__ import annotations
 
 import bisect
+import itertools
 import threading
+import weakref
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from .agenda import Role, roles
 from .cache import Cache
@@ -21,16 +23,35 @@ from .program import INPUT
 from .slices import Compared, Slice
 
 _NOTHING = object()
+_TICKETS = itertools.count()
+"""One for each step that begins to run in this process, in a forward that keeps and runs inside of no other."""
+_RUNNING: dict[int, weakref.ref[Integrity]] = {}
+"""By ticket, the forwards whose steps run just now. No lock guards it, as a signal's handler may run a forward."""
+_FORWARDS: dict[int, weakref.ref[Integrity]] = {}
+"""The forwards that keep and run inside of no other."""
+
+
+class Run(NamedTuple):
+    """One run of a step, and what ran at the same time when it began."""
+
+    ticket: int
+    started: int
+    tickets: int
+    beside: bool
+    others: bool
+
+
 _FIXED = frozenset((type(None), bool, int, float, str, bytes))
 
 
 class Integrity:
     """What one forward knows of how its values stand to their names. It may be used by several threads.
 
-    `ordered` says that nodes run one after another, in the order of their numbers.
+    `ordered` says that nodes run one after another, in the order of their numbers, and `inner` that this forward runs
+    inside of another.
     """
 
-    def __init__(self, cache: Cache, input_: Any, *, ordered: bool) -> None:
+    def __init__(self, cache: Cache, input_: Any, *, ordered: bool, inner: bool = False) -> None:
         self._cache = cache
         self._input = input_
         self._ordered = ordered
@@ -45,7 +66,11 @@ class Integrity:
         self._when: dict[int, int] = {}
         """Of each value the id of the object, and how many steps had begun when it was there."""
         self._lock = threading.Lock()
-        self._started = self._running = 0
+        self._started = self._running = self._tickets = 0
+        self._inner = inner
+        self._shares_input = False
+        if not inner:
+            self._meet_others()
         self._order: list[int] = []
         self._went: dict[int, int] = {}
         """Of each slice that goes to a host, by its first step, how many steps had begun here."""
@@ -79,22 +104,50 @@ class Integrity:
 
     # What runs when
 
-    def starts(self, number: int) -> tuple[int, bool]:
-        """A step begins to run; what it gives is for `alone`."""
+    def _meet_others(self) -> None:
+        number = id(self)
+        if type(self._input) not in _FIXED:
+            for other in [one() for one in list(_FORWARDS.values())]:
+                if other is not None and other._input is self._input:
+                    self._shares_input = other._shares_input = True
+        _FORWARDS[number] = weakref.ref(self, lambda _: _FORWARDS.pop(number, None))
+
+    def starts(self, number: int) -> Run:
+        """A step begins to run; what it gives is for `beside` and `ends`."""
         with self._lock:
             self._started += 1
             self._running += 1
             beside = self._running > 1
             self._order.append(number)
-            return self._started, beside
+            started = self._started
+        ticket = self._ticket()
+        others = not self._inner and any(one() not in (None, self) for one in list(_RUNNING.values()))
+        if not self._inner:
+            _RUNNING[ticket] = weakref.ref(self)
+        return Run(ticket, started, self._tickets, beside, others)
 
-    def ends(self) -> None:
+    def _ticket(self) -> int:
+        if self._inner:
+            return -1
+        with self._lock:
+            self._tickets += 1
+            return next(_TICKETS)
+
+    def ends(self, run: Run) -> None:
+        """It has run."""
+        _RUNNING.pop(run.ticket, None)
         with self._lock:
             self._running -= 1
 
-    def alone(self, ticket: tuple[int, bool]) -> bool:
-        """Whether no other step ran between when this one began and now."""
-        return not ticket[1] and self._started == ticket[0]
+    def alone(self, run: Run) -> bool:
+        """Whether no other step of this forward ran between when this one began and now."""
+        return not run.beside and self._started == run.started
+
+    def beside(self, run: Run) -> tuple[bool, bool]:
+        """Whether what a step is made of, and what it was given, could be changed by others while it ran."""
+        alone = self.alone(run)
+        with_others = run.others or (not self._inner and self._ticket() - run.ticket > self._tickets - run.tickets)
+        return not alone or with_others, not alone or (with_others and self._shares_input)
 
     # What is compared
 

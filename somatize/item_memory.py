@@ -26,11 +26,11 @@ _LITTLE = 64 << 10
 class ItemMemory:
     """What is kept of the items of one mapped node, in one forward.
 
-    `alone` says whether no other node ran since the mapped one began.
+    `beside` says whether what the node is made of, and its items, could be changed by others since it began.
     """
 
-    def __init__(self, cache: Cache, number: int, alone: Callable[[], bool]) -> None:
-        self._alone = alone
+    def __init__(self, cache: Cache, number: int, beside: Callable[[], tuple[bool, bool]]) -> None:
+        self._beside = beside
         self._looked: Looked | None = None
         self._cache = cache
         self._number = number
@@ -78,7 +78,7 @@ class ItemMemory:
             self._cache.say_not_kept(self._number, what)
         return found
 
-    def _changed(self, items: list[tuple[str, Any]]) -> tuple[set[str], str]:
+    def _changed(self, items: list[tuple[str, Any]], *, given: bool = True) -> tuple[set[str], str]:
         if not self._cache.keeping:
             return set(), ""
         try:
@@ -88,7 +88,7 @@ class ItemMemory:
         if now is None or self._looked is None or not now.same(self._looked):
             self._looked = now
             return {name for name, _ in items}, "the node changed after its items were named, and before they were run"
-        found = {name for name, item in items if self._item_changed(name, item)}
+        found = {name for name, item in items if given and self._item_changed(name, item)}
         return found, "an item changed after it was named and before it was run, as if one object were used for several"
 
     def _item_changed(self, name: str, item: Any) -> bool:
@@ -101,7 +101,8 @@ class ItemMemory:
             return True
 
     def _changed_meanwhile(self, name: str, item: Any) -> str | None:
-        if self._alone() or not self._changed([(name, item)])[0]:
+        own, given = self._beside()
+        if not (own or given) or not self._changed([(name, item)], given=given)[0]:
             return None
         return "the node, or one of its items, changed while other nodes ran beside it"
 

@@ -14,7 +14,7 @@ from .dealing import Dealing
 from .elsewhere import HELD
 from .errors import GraphError, UnknownNode, nearest
 from .facts import Fact
-from .integrity import Integrity
+from .integrity import Integrity, Run
 from .item_memory import ItemMemory
 from .keys import Name
 from .mapped import Through
@@ -26,10 +26,6 @@ from .watching import Forward
 
 if TYPE_CHECKING:
     from .trips import Trips
-
-
-Run = tuple[int, bool]
-"""One run of a step, as `Integrity.starts` gave it."""
 
 
 def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:
@@ -91,7 +87,9 @@ class Works(Calls):
 
     def prepare(self) -> None:
         if self.cache is not None:
-            self._integrity = Integrity(self.cache, self._input, ordered=self._ordered)
+            self._integrity = Integrity(
+                self.cache, self._input, ordered=self._ordered, inner=self._forward.parent is not None
+            )
 
     def do(self, step: Bound, role: Role, value: Any) -> Outcome:
         integrity, number = self._integrity, step.number
@@ -117,7 +115,7 @@ class Works(Calls):
             integrity.produced(number, outcome.value)
             return outcome
         finally:
-            integrity.ends()
+            integrity.ends(run)
 
     def _unnamed(self, number: int) -> bool:
         """Whether a step that is to be kept has no name, which is said."""
@@ -143,8 +141,8 @@ class Works(Calls):
         outcome = self._unchecked(step, value)
         if outcome.error is None:
             integrity.produced(number, outcome.value)
-            if why is None and not integrity.alone(run):
-                why = integrity.changed(number, value)
+            if why is None:
+                why = self._changed_meanwhile(number, value, run)
             if why is not None:
                 integrity.breaks(number, why)
         return outcome
@@ -222,9 +220,8 @@ class Works(Calls):
     def _changed_meanwhile(self, number: int, value: Any, run: Run) -> str | None:
         """Why a result is not kept after all, if something was changed by a node that ran beside its own."""
         assert self._integrity is not None
-        if self._integrity.alone(run):
-            return None
-        why = self._integrity.changed(number, value)
+        own, given = self._integrity.beside(run)
+        why = self._integrity.changed(number, value, own=own, given=given) if own or given else None
         if why is not None:
             why = f"{why} (it ran beside other nodes)"
             self._integrity.breaks(number, why)
@@ -280,7 +277,7 @@ class Works(Calls):
             self.cache.say_not_kept(number, why)
             return self._items(step, value)
         why = integrity.why(number) or integrity.changed(number, value)
-        memory = ItemMemory(self.cache, number, functools.partial(integrity.alone, run))
+        memory = ItemMemory(self.cache, number, functools.partial(integrity.beside, run))
         outcome = self._items(step, value, memory)
         if outcome.error is not None:
             return outcome

@@ -304,9 +304,7 @@ def test_an_input_changed_by_a_node_that_runs_beside_is_not_kept(store):
         x[:] = 0
         changed.set()
 
-    graph = Graph.somatize(
-        node(slow).named("slow").frozen().cached(ignoring=["begun", "changed"]) | frozen(spoil, "spoil")
-    )
+    graph = Graph.somatize(kept(slow, "slow") | frozen(spoil, "spoil"))
     answer, kinds, said = told(graph, np.ones(3), store, threads=2)
     assert answer["slow"] == 0.0
     assert "kept slow" not in kinds
@@ -314,6 +312,46 @@ def test_an_input_changed_by_a_node_that_runs_beside_is_not_kept(store):
     assert "'spoil'" in said[0]
     assert "beside" in said[0]
     assert store.kept() == []
+
+
+class TestForwardsAtTheSameTime:
+    """Two threads of one process, each with a forward of its own."""
+
+    def both(self, store, first, second, inputs):
+        """`first` waits in the middle of its run until the graph of `second` ran."""
+        begun, over = threading.Event(), threading.Event()
+
+        def slow(x):
+            begun.set()
+            assert over.wait(20)
+            return first(x)
+
+        graph, found = Graph.somatize(kept(slow, "slow")), []
+        thread = threading.Thread(target=lambda: found.append(told(graph, inputs[0], store)))
+        thread.start()
+        assert begun.wait(20)
+        Graph.somatize(frozen(second, "second") | kept(same, "same")).forward(inputs[1], store=store)
+        over.set()
+        thread.join(20)
+        return found[0]
+
+    def test_an_input_that_another_forward_changes_is_not_kept(self, store):
+        x = np.ones(3)
+        answer, kinds, _ = self.both(store, total, lambda x: x.fill(0), [x, x])
+        assert (answer, kinds) == (0.0, ["ran slow"])
+
+    def test_captured_values_that_another_forward_changes(self, store):
+        captured = {"by": 2}
+
+        def times(x):
+            return x * captured["by"]
+
+        answer, kinds, _ = self.both(store, times, lambda x: captured.update(by=3), [1, 1])
+        assert (answer, kinds) == (3, ["ran slow"])
+
+    def test_one_that_changes_an_input_of_its_own_is_kept(self, store):
+        answer, kinds, _ = self.both(store, centre, lambda x: x.fill(0), [np.arange(3.0), np.arange(3.0)])
+        assert (answer.tolist(), kinds) == ([-1.0, 0.0, 1.0], ["ran slow", "kept slow"])
 
 
 def test_who_waited_for_another_thread_that_failed_compares_before_it_runs(store, monkeypatch):
