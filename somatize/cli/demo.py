@@ -107,7 +107,7 @@ def _tell(store: Store, run: str, right: float, of: int) -> None:
     broke = record.facts(store, run)[-1]["why"]
     _say(f"{row['forwards']:,} forwards in {words.took(row['took_us'])}.")
     _say(f"The loss fell from {points[0][1]:.2f} to {points[-1][1]:.2f}.")
-    _say(f"Of {of} digits it had never seen, it reads {right:.0%}.")
+    _say(f"Of {of} digits it had never seen, it reads {words.share(right)}.")
     _say(f"The last forward was given an image that is not there, and broke:\n  {broke}")
     _say("\nWhere the time went:\n")
     columns = [

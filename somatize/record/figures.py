@@ -92,7 +92,8 @@ def spent(store: Place, run: str | None = None, last: int | None = None, *, them
     """Where the time of a run went, or of its last N forwards: a bar per node, slowest first, by host and device.
 
     Beside each stand its total, its share of all nodes' time, how often it had its turn and the mean; what was
-    recalled and what failed is drawn apart. Reads every fact it covers. Raises as `progress` does.
+    recalled and what failed is drawn apart. Branches that ran at once, and a forward within a node, make more than the
+    clock showed. Reads every fact it covers. Raises as `progress` does.
     """
     plotting.require()
     picture = spent_picture(spent_in(store, run, last), last=last, theme=theme)

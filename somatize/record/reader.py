@@ -151,7 +151,8 @@ def nodes(store: Place, run: str | None = None, last: int | None = None) -> list
 
     `ran`, `recalled` and `failed` count how its turns ended, `took_us` sums all of them and `mean_us` is the mean
     of those that ran, None where none did: what was recalled or failed does not count in it. `hosts` and `devices`
-    list where it was. Reads every fact it covers.
+    list where it was. Times of branches that ran at once, and of a forward within a node, add up to more than the clock
+    showed. Reads every fact it covers.
     """
     check_range(last, None)
     with opened_at(store) as opened:
@@ -187,6 +188,8 @@ def curve(
     is left out. It is the same whether it was summarised or not. Where a run was resumed and steps were done again,
     each forward has its own number: nothing is replaced. Raises `UnknownName` for what nothing in the run said; the
     loss may be missing.
+
+    Values are floats: a whole number beyond 2**53 is rounded, and one beyond 1.8e308 is infinite; `facts` has the text.
     """
     check_range(last, since)
     with opened_at(store) as opened:

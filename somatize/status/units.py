@@ -17,7 +17,7 @@ def duration(seconds: float) -> str:
     if seconds > _LONGEST:
         return f"{seconds:.3g} s"
     if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.0f} µs"
+        return f"{seconds * 1e6:.3g} µs" if seconds >= 1e-8 else "0 µs"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 59.95:
