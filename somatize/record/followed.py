@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from somatize.errors import NewerFormat, NoStore, StoreError, nearest
-from somatize.storage import place
+from somatize.storage import place, schema
 from somatize.storage.environment import BadValue
 from somatize.storage.lines import RunLines
 from somatize.storage.opened import Opened, acquire, release
@@ -176,7 +176,7 @@ class Followed:
     def _find(self, view: View) -> _Found:
         infos = dict(view.runs())
         number = self._meant(view, {run: info.last for run, info in infos.items()})
-        if number is None:
+        if number is None or not _was_written(view, number):
             self._near = nearest(self.run or "", [info.name for info in infos.values()])
             return _Found(len(infos))
         lines = RunLines(view, number)
@@ -244,6 +244,13 @@ class Followed:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _was_written(view: View, run: int) -> bool:
+    """Whether a run ever had a writer: it is entered a moment before its first one, and has not ended then."""
+    prefix = schema.run_prefix(b"v", run)
+    known = next(view.reading.items(prefix), None)
+    return bool(view.tails_of(run)) or view.run(run).rows > 0 or (known is not None and known[0].startswith(prefix))
 
 
 def _writing(view: View, tail: Tail) -> Writing:

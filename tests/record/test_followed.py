@@ -20,6 +20,7 @@ from somatize.record import growth as growing
 from somatize.record.buckets import CAPACITY, Buckets
 from somatize.record.growth import Cursor, Grown, Row
 from somatize.record.standing import Count, Standing
+from somatize.storage import opening
 
 
 def learn(step: int) -> int:
@@ -372,3 +373,14 @@ def test_a_rate_is_of_the_last_forwards_and_not_of_the_night_before_them() -> No
     found = Standing("r", ())
     found.take(Grown(Cursor(), rows=[Row(n, 0, 5, 60.0) for n in range(9)]), Count(9))
     assert found.rate() is None, "a clock that stands still"
+
+
+def test_a_run_that_is_just_being_begun_has_not_ended(place: Path, store: Store, followed: Followed) -> None:
+    assert opening._enter(store.opened, "tuesday") == 1
+    followed.look()
+    assert (followed.standing, followed.state) == (None, "")
+    with Recorder(store, "tuesday"):
+        followed.look()
+        assert (standing(followed).run, followed.state) == ("tuesday", "recorded")
+    followed.look()
+    assert (standing(followed).run, followed.state) == ("tuesday", "ended")
