@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -48,7 +49,7 @@ class Page:
     def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.path = path
         self.capsys = capsys
-        self.scope: dict[str, Any] = {"__name__": "__main__"}
+        self.scope: dict[str, Any] = vars(sys.modules["__main__"])
         self.printed = ""
 
     def run(self) -> Page:
@@ -83,6 +84,7 @@ class Page:
 def page(tmp_path, monkeypatch, capsys) -> Iterator[Callable[[Path], Page]]:
     """Runs a page in an empty directory, where temporary ones lie too; those of Ray's sockets need a short path."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))  # where a page's classes are found
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short:
