@@ -69,6 +69,7 @@ _SKIPPED = {
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _DEREF = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _FAST = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"}
+_PLAIN_LOADS = {*_GLOBAL, *_DEREF, *_FAST, "LOAD_CONST", "LOAD_SMALL_INT"}
 _READ_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _LAST_ATTRIBUTE = {"STORE_ATTR", "DELETE_ATTR"}
 _BY_NAME = {"setattr", "vars", "__dict__", "__setattr__"}
@@ -209,19 +210,37 @@ class _Reading:
         if following is not None and following.opname == "LOAD_CONST" and isinstance(following.argval, str):
             key = following.argval
             before = self.all[place - 1] if place else None
-            if before is not None and before.opname in _GLOBAL and before.argval in ("getattr", "hasattr"):
+            asked = before is not None and before.opname in _GLOBAL and before.argval in ("getattr", "hasattr")
+            if asked and self._is_argument(after, 1):
                 path.append(key)
-        elif self._name(after) == "CONTAINS_OP" and self._name(place - 1) == "LOAD_CONST":
+        elif (
+            self._name(after) == "CONTAINS_OP"
+            and self._name(place - 1) == "LOAD_CONST"
+            and not self.all[place].is_jump_target
+        ):
             constant = self.all[place - 1].argval
             key = constant if isinstance(constant, str) else None
         elif following is not None and following.opname in _GLOBAL:
             key_global = following.argval
         subscript = self._is_subscript(after + 1) or self._name(after) == "CONTAINS_OP"
+        if not (subscript or self._is_argument(after)):
+            key = key_global = None
         writes = self._name(after + 1) in ("STORE_SUBSCR", "DELETE_SUBSCR")
         empty = self._name(after) == "CALL" and self.all[after].arg == 0
         given = following is not None and following.opname in _FAST | _DEREF and following.argval in self._given
         given = given and self._name(after + 1) not in _READ_ATTRIBUTE | {"BINARY_OP"}
         return Use(name, tuple(path), line, key, key_global, empty, given, subscript, writes)
+
+    def _is_argument(self, place: int, before: int = 0) -> bool:
+        """Whether what is loaded at a place is an argument as it is, after some, and others that are plain too."""
+        count = before
+        while self._name(place) in _PLAIN_LOADS:
+            count, place = count + 1, place + 1
+        if self._name(place) == "KW_NAMES":
+            place += 1
+        if self._name(place) == "CALL_KW":  # the names of the keywords were loaded too
+            count -= 1
+        return self._name(place) in ("CALL", "CALL_KW") and self.all[place].arg == count
 
     def _is_subscript(self, place: int) -> bool:
         name = self._name(place)
