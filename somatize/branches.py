@@ -94,7 +94,7 @@ class Walk:
             return self._one_trip(self.trips, whole)
         self.crew = Crew(self.threads)
         self.agenda = self._due(self.calls.hits)
-        self.modes = tensors.modes()
+        self.modes = tensors.modes() if self.threads > 1 or self.trips is not None else None
         through = False
         try:
             if self.trips is not None and self.calls.hits:

@@ -95,7 +95,7 @@ _CASTS = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "privateuseone")
 _CASTS_TO = {kind: "bfloat16" if kind in ("cpu", "hpu", "xla") else "float16" for kind in _CASTS}
 """The dtype of autocast by default, by the type of device."""
 
-DEFAULT_MODES: list[Any] = [True, False, True, [], "float32", "highest", False, False, "cpu"]
+DEFAULT_MODES: list[Any] = [True, False, True, [], "float32", "highest", False, False, "cpu", []]
 """What `modes` gives in a process that changed none of them."""
 
 
@@ -103,16 +103,18 @@ def modes() -> list[Any] | None:
     """The modes of torch in this thread that change what a node computes, as plain data; None without torch.
 
     Grad mode, inference mode, the cache of autocast, autocast by the type of device (enabled, dtype), default dtype,
-    float32 matmul precision, deterministic algorithms (on, only warned of), default device.
+    float32 matmul precision, deterministic algorithms (on, only warned of), default device; and by name the other
+    settings of `number_modes` that are not the default ones.
     """
     torch = loaded()
     if torch is None:
         return None
-    casts = []
-    for kind in _CASTS:
-        enabled, dtype = torch.is_autocast_enabled(kind), _dtype_name(torch.get_autocast_dtype(kind))
-        if enabled or dtype != _CASTS_TO[kind]:
-            casts.append([kind, enabled, dtype])
+    some, on, to = torch._C._is_any_autocast_enabled(), torch.is_autocast_enabled, torch.get_autocast_dtype
+    casts = [
+        [kind, some and on(kind), _dtype_name(to(kind))]
+        for kind, dtype in _casts_to()
+        if to(kind) != dtype or (some and on(kind))
+    ]
     return [
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -123,7 +125,35 @@ def modes() -> list[Any] | None:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         str(torch.get_default_device()) if torch._C._len_torch_function_stack() else "cpu",
+        [[name, now] for name, get, arguments, defaults in _settings() if (now := get(*arguments)) not in defaults],
     ]
+
+
+@functools.cache
+def _casts_to() -> list[tuple[str, Any]]:
+    return [(kind, getattr(loaded(), dtype)) for kind, dtype in _CASTS_TO.items()]
+
+
+@functools.cache
+def _settings() -> list[tuple[str, Any, tuple[str, ...], tuple[Any, ...]]]:
+    """The rows of `_NUMBER_MODES` that can be set here, with the functions that say how they are."""
+    rows = [(name, getattr(loaded()._C, getter, None), *rest) for name, getter, *rest in _NUMBER_MODES]
+    return [row for row in rows if row[1] is not None and row[0] != "deterministic algorithms"]  # type: ignore[misc]
+
+
+def _set(torch: Any, name: str, value: Any) -> None:
+    getter, arguments = next((getter, arguments) for one, getter, arguments, _ in _NUMBER_MODES if one == name)
+    setter = _SETTERS.get(getter) or getter.replace("_get_", "_set_", 1).replace("_getter", "_setter")
+    getattr(torch._C, setter)(*arguments, *(value if isinstance(value, list | tuple) else [value]))
+
+
+_SETTERS = {
+    "_get_flash_sdp_enabled": "_set_sdp_use_flash",
+    "_get_mem_efficient_sdp_enabled": "_set_sdp_use_mem_efficient",
+    "_get_math_sdp_enabled": "_set_sdp_use_math",
+    "_get_cudnn_sdp_enabled": "_set_sdp_use_cudnn",
+}
+"""The functions of `torch._C` that set what another one gets, where their names differ in more than that."""
 
 
 _AUTOCAST = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla", "ipu", "privateuseone")
@@ -234,7 +264,7 @@ def within(those: list[Any] | None) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        grad, inference, caching, casts, dtype, precision, strict, warns, device = those
+        grad, inference, caching, casts, dtype, precision, strict, warns, device, settings = those
         stack.enter_context(torch.inference_mode(inference))
         stack.enter_context(torch.set_grad_enabled(grad))
         _within_autocast(torch, stack, caching, casts)
@@ -250,6 +280,13 @@ def within(those: list[Any] | None) -> Iterator[None]:
             warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
         )
         torch.use_deterministic_algorithms(strict, warn_only=warns)
+        wanted = {name: tuple(value) if isinstance(value, list) else value for name, value in settings}
+        for name, get, arguments, defaults in _settings():
+            now = get(*arguments)
+            value = wanted.get(name, now if now in defaults else defaults[0])
+            if value != now:
+                stack.callback(_set, torch, name, now)
+                _set(torch, name, value)
         if device != (str(torch.get_default_device()) if torch._C._len_torch_function_stack() else "cpu"):
             stack.enter_context(torch.device(device))
         yield

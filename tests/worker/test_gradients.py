@@ -67,6 +67,32 @@ def precision(words: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def precision_of(torch: Any) -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "set by backend"
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    backends = torch.backends
+    before = backends.cuda.matmul.fp32_precision
+    backends.cudnn.deterministic = backends.cudnn.benchmark = True
+    backends.cuda.enable_flash_sdp(False)
+    backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch._C._set_mkldnn_enabled(False)
+    backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        backends.cudnn.deterministic = backends.cudnn.benchmark = False
+        backends.cuda.enable_flash_sdp(True)
+        backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True
+        torch._C._set_mkldnn_enabled(True)
+        backends.cuda.matmul.fp32_precision = before
+
+
 def seen(_: Any) -> list[Any]:
     """The modes as node code sees them."""
     import torch
@@ -83,8 +109,14 @@ def seen(_: Any) -> list[Any]:
         inner,
         str(torch.get_default_dtype()),
         torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
+        precision_of(torch),
         str(torch.empty(0).device),
+        torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.benchmark,
+        torch.backends.mkldnn.enabled,
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.cuda.matmul.fp32_precision,
+        torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
         str((torch.ones(2, 2) @ torch.ones(2, 2)).dtype),
     ]
 
@@ -111,6 +143,7 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "default dtype": lambda: default_dtype(torch.float64),
     "deterministic": deterministic,
     "precision": lambda: precision("medium"),
+    "settings of backends": settings,
     "device": lambda: torch.device("meta"),
 }
 
