@@ -6,14 +6,17 @@ under the old meta page; or all of them, with the new one or without.
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards
+from somatize.storage import committer
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -88,3 +91,22 @@ def test_every_image_opens_and_holds_what_was_synced(place: Path, tmp_path: Path
         assert opened.check() == []
         opened.close()
         shutil.rmtree(image)
+
+
+def test_what_was_said_is_synced_unasked_every_quarter_of_a_second(place: Path, tmp_path: Path) -> None:
+    assert committer.EVERY == 0.25
+    with Store(place) as store, Recorder(store, run="r") as recorder:
+        for step in range(3):
+            G.forward(step, watching=recorder)
+            recorder({"fact": "loss", "value": step})
+            for attempt in itertools.count():
+                image = tmp_path / f"image {step} {attempt}"
+                shutil.copytree(place, image)
+                for journal in (image / "journals").iterdir():  # only what was committed counts, and that is synced
+                    journal.unlink()
+                with Store(image) as opened:
+                    if curve(opened, "r") == [(n, float(n)) for n in range(step + 1)]:
+                        break
+                shutil.rmtree(image)
+                time.sleep(0.05)
+        assert store.opened.records._env.flags()["sync"] is True
