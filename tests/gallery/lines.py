@@ -47,7 +47,14 @@ def progress_common():
         columns(n, falling(n, 0.98), run, ("loss", "accuracy"), {n // 2: BROKE}, took=jitter(n))
         for n, run in ((200, "a"), (140, "b <i>x</i>"), (90, "a run with quite a long name/2026-01-01"))
     ]
+    noisy = falling(3, 0.98)
+    steps = columns(
+        350,
+        lambda n, place: [noisy(n, 0), "0.1" if n < 150 else "0.01", str(n // 40)][place],
+        names=("loss", "lr", "epoch"),
+    )
     return {
+        "live, and steps": progress_picture([steps], title="run tuesday", live=True),
         "the tour": progress_picture([columns(40, lambda n, _: repr(2.0 * 0.93**n + 0.1))], title="run tuesday"),
         "broken, resumed, odd": progress_picture([broken], title="run <b>tuesday</b> $x$ %{y}"),
         "three runs": progress_picture(several, title="runs a, b <i>x</i>, a run with quite a long name"),
