@@ -115,7 +115,7 @@ def seen(_: Any) -> list[Any]:
         torch.backends.cudnn.benchmark,
         torch.backends.mkldnn.enabled,
         torch.backends.cuda.flash_sdp_enabled(),
-        torch.backends.cuda.matmul.fp32_precision,
+        torch.backends.cuda.matmul.fp32_precision.replace("none", "ieee"),  # which are one
         torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
         str((torch.ones(2, 2) @ torch.ones(2, 2)).dtype),
     ]
