@@ -211,10 +211,12 @@ def _streams(array: Any) -> list[bytes | memoryview]:
     if pa.types.is_fixed_size_list(kind):
         return found + _streams(array.flatten())
     if pa.types.is_nested(kind) or getattr(pa.types, "is_run_end_encoded", lambda _: False)(kind):
-        schema = pa.schema([pa.field("x", kind)])
-        return [*found, _written([pa.RecordBatch.from_arrays([array], schema=schema)], schema)]
+        return [*found, _written_alone(array)]
     if _is_text(kind):
-        array = array.cast(pa.large_string() if "string" in str(kind) else pa.large_binary())
+        try:
+            array = array.cast(pa.large_string() if "string" in str(kind) else pa.large_binary())
+        except pa.ArrowNotImplementedError:  # a view, before pyarrow 18
+            return [*found, _written_alone(array)]
     array = array.drop_null() if array.null_count else array
     if pa.types.is_boolean(kind):
         return [*found, _values(array.cast(pa.uint8()))]
@@ -222,6 +224,13 @@ def _streams(array: Any) -> list[bytes | memoryview]:
         lengths = pc.binary_length(array).cast(pa.int64())
         return [*found, _values(lengths), _texts(array)]
     return [*found, _values(array)]
+
+
+def _written_alone(array: Any) -> bytes:
+    import pyarrow as pa
+
+    schema = pa.schema([pa.field("x", array.type)])
+    return _written([pa.RecordBatch.from_arrays([array], schema=schema)], schema)
 
 
 def _is_text(kind: Any) -> bool:

@@ -306,7 +306,10 @@ def _words_of(cls: type) -> list[Any]:
         said.append([[name, _constant(one._value_)] for name, one in cls.__members__.items()])
     if dataclasses.is_dataclass(cls):
         said.append([field.name for field in dataclasses.fields(cls)])
+    said.append([*vars(cls).get("__pydantic_fields__", ())])
     for name, value in sorted(vars(cls).items()):
+        if type(value) in (bool, int, float, str, bytes) and not name.startswith("__"):
+            said.append([name, repr(value)])
         code = [_code(function.__code__, function.__doc__) for function in _functions(value)]
         if code:
             said.append([name, code])

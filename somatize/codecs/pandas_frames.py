@@ -192,7 +192,7 @@ def _objects_of(shape: list[int], order: str, held: list[Any]) -> Any:
 def _string_of(form: list[Any], held: Any) -> Any:
     import pandas as pd
 
-    dtype = pd.StringDtype(form[0], na_value=math.nan if form[1] else pd.NA)
+    dtype = pd.StringDtype(form[0], na_value=math.nan) if form[1] else pd.StringDtype(form[0])
     if isinstance(held, arrow.Joined):
         return _arrow_array(dtype, held.chunked)
     missing = dtype.na_value

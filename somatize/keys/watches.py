@@ -233,7 +233,7 @@ def _same_attributes(holder: Any, size: int, held: dict[str, Any], look: Callabl
     for name, value in held.items():  # noqa: SIM110  a generator would cost as much again
         if now.get(name, MISSING) is not value:
             return False
-    return True
+    return len(held) < 2 or [*filter(held.__contains__, now)] == [*held]  # code that goes through them sees the order
 
 
 def _same_members(cls: type, values: tuple[Any, ...]) -> bool:

@@ -437,6 +437,7 @@ SOURCE = """
     @dataclasses.dataclass
     class Kept:
         x: int
+        RATE = 2
         def doubled(self):
             "A docstring."
             return self.x * 2  # a comment
@@ -458,6 +459,7 @@ def typed(source, name="values_of_a_lab"):
         ("# a comment", "# another", True),
         ("A docstring.", "Another.", True),
         ("self.x * 2", "self.x * 3", False),
+        ("RATE = 2", "RATE = 3", False),
         ("x: int", "x: int\n        y: int = 0", False),
         ("class Kept", "class Gone", False),
         ("A = 1", "A = 2", False),

@@ -150,6 +150,23 @@ def test_the_order_of_keywords_attributes_and_captured_dicts_counts(lab, name_of
     assert len({name_of(function).digest for function in made}) == 2
 
 
+def test_the_order_of_attributes_is_looked_at_each_time(name_of):
+    class Open(Node):
+        def forward(self, x):
+            return [*vars(self)]
+
+    node, namer = Open(), Namer()
+    node.a, node.b = one, two = "one", "two"
+    first = name_of(node, namer=namer)
+    assert name_of(node, namer=namer).digest == first.digest
+    del node.a
+    node.a = one
+    assert difference(first.parts, name_of(node, namer=namer).parts) == ["the order of its attributes"]
+    del node.b
+    node.b = two
+    assert name_of(node, namer=namer).digest == first.digest
+
+
 def test_working_state_does_not_count(name_of):
     node, namer = Scale(1), Namer()
     first = name_of(node, namer=namer).digest
