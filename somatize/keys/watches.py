@@ -230,7 +230,7 @@ def _same_attributes(holder: Any, size: int, held: dict[str, Any], look: Callabl
         now = look(holder)
         if len(now) != len(held):
             return False
-    for name, value in held.items():  # noqa: SIM110  a generator would cost as much again
+    for name, value in held.items():
         if now.get(name, MISSING) is not value:
             return False
     return len(held) < 2 or [*filter(held.__contains__, now)] == [*held]  # code that goes through them sees the order
