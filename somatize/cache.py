@@ -6,6 +6,7 @@ goes without a name, or without being kept, is told once and why.
 
 from __future__ import annotations
 
+import copy
 import platform
 import re
 import sys
@@ -143,6 +144,29 @@ class Cache:
         if self.gradient and carries_gradient(value):
             return _GRADIENT
         return None
+
+    def detached(self, value: Any, given: Any) -> Any:
+        """A result that is not kept after all, made of `given`: as a recall would give it, where a gradient ends there.
+
+        That is where one flows through the node's own weights, as it is frozen, and none from the graph's input.
+        """
+        if not carries_gradient(value) or self.gradient_of(given) is not None:
+            return value
+        try:
+            return codecs.handed_on(value, _nowhere)[0]
+        except (SomatizeError, OSError):
+            return value
+
+    def copied(self, value: Any) -> Any:
+        """A value as a recall would give it; of what cannot be written down a deep copy, or itself."""
+        try:
+            return codecs.handed_on(value, _nowhere)[0]
+        except (SomatizeError, OSError):
+            pass
+        try:
+            return copy.deepcopy(value)
+        except Exception:
+            return value
 
     def gradient_of_input(self) -> str | None:
         """Why nothing is recalled, if that is a gradient that is to flow from the input."""
@@ -286,6 +310,10 @@ _GRADIENT = (
     "its input requires a gradient, which a recalled result would cut off; under torch.no_grad(), or given a detached "
     "input, it is kept"
 )
+
+
+def _nowhere(_data: bytes | memoryview) -> None:
+    """Where what is only made is written."""
 
 
 def _write_if(

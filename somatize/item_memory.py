@@ -140,12 +140,16 @@ class ItemMemory:
         check = functools.partial(self._changed_meanwhile, name, item)
         kept = self._cache.keep(self._step, self._names[name], answer, {"item": True}, self._take, check)
         if kept is None:
-            return answer
+            return self._cache.detached(answer, item)
         self._there.add(name)
         self.kept += 1
         self.kept_bytes += kept.bytes
         self.kept_took += kept.took
         return kept.value
+
+    def copied(self, answer: Any) -> Any:
+        """An answer for an item like another whose answer is not kept: a copy, so that whoever changes one has one."""
+        return self._cache.copied(answer)
 
     def _take(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
         if len(data) > _LITTLE:

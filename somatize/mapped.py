@@ -32,6 +32,9 @@ class Memory(Protocol):
     def keep(self, name: str, answer: Any, item: Any) -> Any:
         """Write an answer down; gives what is to be handed on."""
 
+    def copied(self, answer: Any) -> Any:
+        """An answer for an item that is like another one, of its own."""
+
 
 _Pending: TypeAlias = tuple[int, Any, str | None]
 """An item to be answered: its place, itself, and its name."""
@@ -222,7 +225,7 @@ class Through:
     def _repeated(self, name: str) -> Any:
         assert self._memory is not None
         found = self._memory.recall(name)
-        return found[0] if found is not None else self.answers[self._first[name]]
+        return found[0] if found is not None else self._memory.copied(self.answers[self._first[name]])
 
     def _say_progress(self) -> None:
         if self._progress is not None:

@@ -177,7 +177,8 @@ class Works(Calls):
         assert self.cache is not None
         self._integrity.breaks(step.number, why)
         self.cache.say_not_kept(step.number, why)
-        return call(step, value, self.clock)
+        outcome = call(step, value, self.clock)
+        return outcome._replace(value=self.cache.detached(outcome.value, value))
 
     def _kept(self, step: Bound, value: Any, run: Run) -> Outcome:
         """Compute a result and keep it; if another thread computes it just now, take what it kept."""
@@ -212,7 +213,7 @@ class Works(Calls):
             check = functools.partial(self._changed_meanwhile, number, value, run)
             kept = self.cache.keep(self._steps[number], name, outcome.value, check=check)
             if kept is None:
-                return outcome
+                return outcome._replace(value=self.cache.detached(outcome.value, value))
             return outcome._replace(value=kept.value, after=(_kept_fact(step.node, kept.bytes, kept.took),))
         finally:
             CLAIMS.release([claim], owner)

@@ -459,6 +459,19 @@ class TestMapped:
         assert graph.forward(4, store=store) == plain
         assert graph.forward(4, store=store) == plain
 
+    @pytest.mark.parametrize("how", [{}, {"keeping": False}])
+    def test_equal_items_have_answers_of_their_own(self, store, how):
+        def touch(answers):
+            for answer in answers:
+                answer.append(2)
+            return answers
+
+        graph = Graph.somatize(
+            node(lambda item: [*item]).named("each").frozen().mapped().cached() >> frozen(touch, "touch")
+        )
+        for _ in range(2):
+            assert graph.forward([[1], [1], [3]], store=store, **how) == [[1, 2], [1, 2], [3, 2]]
+
     def test_what_the_node_is_made_of_changing_from_item_to_item_is_not_kept(self, store):
         seen = []
 

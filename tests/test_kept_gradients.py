@@ -162,6 +162,16 @@ def test_a_frozen_node_s_own_weights_do_not_count_and_its_result_is_detached_alw
         assert not answer.requires_grad
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_also_a_result_that_could_not_be_kept_is_detached(store, mapped):
+    piece = node(nn.Linear(3, 2)).named("encoder").frozen().cached()
+    graph = Graph.somatize(piece.mapped() if mapped else piece)
+    x = torch.ones(1, 3)
+    answer, kinds, _ = told(graph, [x] if mapped else x, store, keeping=False)
+    assert kinds == ["ran encoder"]
+    assert not (answer[0] if mapped else answer).requires_grad
+
+
 def test_items_that_require_a_gradient_run_and_the_others_are_kept(store):
     graph = Graph.somatize(node(lambda x: x * 2).named("twice").frozen().mapped().cached())
     x, y = prompt(), torch.full((3,), 5.0)

@@ -26,12 +26,17 @@ def modes() -> Modes:
     context = decimal.getcontext()
     if _of_decimal(context) != _DECIMAL:
         found["decimal context"] = repr(context.copy()).partition(", flags=")[0] + f", traps={_trapped(context)})"
+    if _SMALL / 2 == 0.0:  # of this thread; torch.set_flush_denormal sets it, and some libraries as they are loaded
+        found["denormal numbers"] = "flushed to zero"
     if _locale.setlocale(_locale.LC_ALL) != _LOCALE:
         for category in ("LC_NUMERIC", "LC_COLLATE", "LC_TIME", "LC_MONETARY"):
             now = _locale.setlocale(getattr(_locale, category))
             if now != "C":
                 found[f"locale {category}"] = now
     return found
+
+
+_SMALL = sys.float_info.min
 
 
 def _of_decimal(context: decimal.Context) -> tuple[Any, ...]:

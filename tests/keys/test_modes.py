@@ -62,6 +62,7 @@ WAYS = {
     ),
     "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
     "mkldnn": lambda: set_for_now(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
+    "denormal numbers": lambda: set_for_now(lambda: False, torch.set_flush_denormal, True),
     "a mode of the user's": Doubling,
     "decimal precision": lambda: decimal.localcontext(prec=5),
     "decimal rounding": lambda: decimal.localcontext(rounding=decimal.ROUND_UP),
