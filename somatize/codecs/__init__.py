@@ -6,8 +6,10 @@ which a value is put together from its innermost parts, for a stack: a plain obj
 scalars) is pushed, and an ext object says what to make of what lies on top. So depth costs neither side recursion.
 
 Plain are None, bool, int of any size, float, str, bytes, list and dict. `kinds.BUILTIN` lists the standard
-library's other types, `arrays` and `tensors` make numpy's and torch's plain, and `codec` adds more. Types are
-matched exactly, because a subclass would come back as its parent: it is refused with `NotKeepable`.
+library's other types, `arrays` and `tensors` make numpy's and torch's plain, `pandas_frames`, `polars_frames` and
+`arrow` frames and tables, `objects` enums, named tuples and objects of Python classes; `codec` adds more, and goes
+before the last four. Types are matched exactly, because a subclass would come back as its parent: it is refused with
+`NotKeepable`.
 
 One list, dict, array or tensor at two places is written once, and is one object again; a circle is refused.
 """

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime as dt
 import decimal
+import enum
 import pathlib
 import sys
 import time
 import tracemalloc
+import types
+import typing
 import uuid
 import zoneinfo
 
@@ -22,6 +26,19 @@ from somatize import codecs
 from somatize.errors import DamagedStore, NewerFormat, StoreError
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Point:
+    x: object
+
+
+class Pair(typing.NamedTuple):
+    a: int
 
 
 SAMPLE = {
@@ -41,6 +58,12 @@ SAMPLE = {
     "shared": [SHARED := [1, (2,)], SHARED],
     "kinds": [collections.Counter("ab"), collections.OrderedDict(a=1), zoneinfo.ZoneInfo("UTC"), uuid.UUID(int=1)],
 }
+
+
+OBJECTS = [
+    [np.arange(6)[::-2], np.broadcast_to(1, (2, 3)), torch.arange(4).reshape(2, 2).t()],
+    [Point([1]), Colour.RED, Pair(1), types.SimpleNamespace(a=1)],
+]
 
 
 def loads_or_refuses(data):
@@ -77,6 +100,26 @@ def test_no_flipped_byte_crashes_or_swells():
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_flipped_byte_of_an_object_makes_another_class():
+    data = codecs.dumps(OBJECTS)
+    for at in range(9, 9 + int.from_bytes(data[1:9], "little")):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x01
+        made = loads_or_refuses(bytes(damaged))
+        kinds = {type(one) for one in made[1]} if isinstance(made, list) and len(made) == 2 else set()
+        assert kinds <= {Point, Colour, Pair, types.SimpleNamespace} | {
+            type(None),
+            list,
+            tuple,
+            dict,
+            set,
+            str,
+            int,
+            type,
+        }
 
 
 @given(st.binary(max_size=200))
