@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import islice
 from math import prod
@@ -13,7 +14,7 @@ _WIDE = 4
 _COLUMNS = 32
 """How far is looked: how deep, how far into a list, and into a mapping. A step must not cost more where a batch is
 lists of lists."""
-_DEEPEST, _LEAVES = 6, 512
+_DEEPEST, _LEAVES = 6, 256
 """How deep the shapes of a batch are looked for, and how many at most."""
 
 
@@ -109,22 +110,22 @@ class Size(NamedTuple):
 def size_of(batch: Any, samples: int | None) -> Size:
     """The size of a batch: the nodes of graphs, else the elements of its arrays, else its samples. Never raises.
 
-    Batches are alike that hold arrays and rows of the same shapes, in the same places.
+    Batches are alike that hold arrays and rows of the same shapes, and the same whole numbers, in the same places.
     """
-    alike: Hashable = None
-    unit, work = "samples", samples
+    unit, work, alike = "samples", samples, None
     try:
-        nodes = _nodes_in(batch)
         shapes = list(_shapes(batch, _DEEPEST))
         lengths = [shape for shape in shapes if shape and type(shape[0]) is int]
         if lengths:
             unit, work = "elements", sum(map(prod, lengths))
             alike = tuple(shapes) if _RAGGED not in shapes else None
-        if nodes is not None:
-            unit, work = "nodes", nodes
-    except Exception:  # it is of some kind that does not say
-        return Size("samples", samples)
-    return Size(unit, work, alike)
+    except Exception:  # it holds something that does not say how large it is
+        alike = None
+    try:
+        nodes = _nodes_in(batch)
+    except Exception:
+        nodes = None
+    return Size(unit, work, alike) if nodes is None else Size("nodes", nodes, alike)
 
 
 def _shapes(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
@@ -143,8 +144,6 @@ def _shapes(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
         elif str(getattr(held, "layout", "torch.strided")) != "torch.strided":
             raise ValueError("a sparse tensor")
         yield tuple(int(length) for length in held.shape)
-    elif deep == 0:
-        raise ValueError("too deep")
     elif isinstance(held, list | tuple) and held and _is_number(held[0]) and _is_number(held[-1]):
         yield (len(held),)
     else:
@@ -152,24 +151,28 @@ def _shapes(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
 
 
 def _shapes_within(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
-    if isinstance(held, Mapping):
-        names, values = list(map(str, held)), list(held.values())
-    elif isinstance(held, list | tuple):
-        names, values = [], list(held)
-    else:
-        names, values = list(vars(held)), list(vars(held).values())
-        if not values:
-            raise ValueError("nothing to see")
-    if len(values) > _LEAVES:
-        raise ValueError("too many")
-    yield (type(held).__name__, len(values), *names)
+    columns = _columns(held, deep)
+    within = list(held) if columns is None else list(columns.values())
+    yield (type(held).__name__, len(within), *(columns or ()))
     left = _LEAVES
-    for value in values:
+    for value in within:
         for shape in _shapes(value, deep - 1):
             yield shape
             left -= 1
             if left < 0:
                 raise ValueError("too many")
+
+
+def _columns(held: Any, deep: int) -> Mapping[Any, Any] | None:
+    """What a thing holds, by names; None for a row of things. Other mappings may make what they are asked for."""
+    if isinstance(held, list | tuple | dict | UserDict) and deep and len(held) <= _LEAVES:
+        return held if isinstance(held, dict | UserDict) else None
+    if deep < _DEEPEST - 1 or isinstance(held, list | tuple | Mapping):
+        raise ValueError("too deep, too much, or too far from the batch to be asked")
+    made = held.to_dict() if hasattr(held, "edge_index") and callable(getattr(held, "to_dict", None)) else vars(held)
+    if not made:
+        raise ValueError("nothing to see")
+    return dict(made)
 
 
 def _is_number(held: Any) -> bool:
@@ -188,7 +191,7 @@ def _nodes_in(batch: Any) -> int | None:
 
 def _nodes(graph: Any) -> int | None:
     get: Callable[[str], Any]
-    if isinstance(graph, Mapping) and "edge_index" in graph:
+    if isinstance(graph, dict | UserDict) and "edge_index" in graph:
         get = graph.get
     elif hasattr(graph, "num_nodes") or hasattr(graph, "edge_index"):
         get = lambda name: getattr(graph, name, None)  # noqa: E731

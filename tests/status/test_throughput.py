@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections import UserDict
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from somatize import Graph
 from somatize.errors import BadOption
 from somatize.status import Status, TaskEvent, ThroughputStats
 from somatize.status.flops import Counter
-from somatize.status.sizes import samples_in
+from somatize.status.sizes import samples_in, size_of
 
 A = torch.ones(8, 8)
 MATMUL = 2 * 8**3
@@ -294,6 +295,45 @@ def test_batches_of_few_samples_are_scaled_by_how_much_is_in_them(batch: Any, cl
                 clock.pass_(1)
         stats = throughput.stats()
     assert (stats.flops_per_s, stats.flops_exact) == (2 * 1000 * 8 * 8, False)
+
+
+def test_a_mapping_that_makes_what_it_is_asked_for_is_asked_for_no_more_than_its_samples() -> None:
+    class Lazy(Mapping[str, Any]):
+        asked = 0
+
+        def __getitem__(self, name: str) -> Any:
+            Lazy.asked += 1
+            return torch.zeros(4, 2)
+
+        def __iter__(self) -> Any:
+            return iter(["x", "y"])
+
+        def __len__(self) -> int:
+            return 2
+
+    assert samples_in(Lazy()) == 4
+    asked = Lazy.asked
+    assert size_of(Lazy(), 4) == ("samples", 4, None)
+    assert Lazy.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        (None, ("samples", 9, None)),
+        (object(), ("samples", 9, None)),
+        ([A, object()], ("samples", 9, None)),
+        (torch.eye(3).to_sparse(), ("samples", 9, None)),
+        ([[[[[[[[1]]]]]]]], ("samples", 9, None)),
+        ([A] * 300, ("samples", 9, None)),
+        ((A, 3), ("elements", 64, (("tuple", 2), (8, 8), ("int", 3)))),
+        ((A, torch.tensor(3)), ("elements", 64, (("tuple", 2), (8, 8), ()))),
+        ({"x": np.zeros((2, 3)), "y": [1, 2]}, ("elements", 8, (("dict", 2, "x", "y"), (2, 3), (2,)))),
+    ],
+    ids=str,
+)
+def test_how_much_work_a_batch_may_be(batch: Any, size: Any) -> None:
+    assert size_of(batch, 9) == size
 
 
 def test_padded_batches_are_scaled_by_their_elements(clock: Any) -> None:
