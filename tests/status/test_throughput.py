@@ -330,7 +330,6 @@ def test_a_mapping_that_makes_what_it_is_asked_for_is_asked_for_no_more_than_its
         ((A, torch.tensor(3)), ("elements", 64, (("tuple", 2), (8, 8), ()))),
         ({"x": np.zeros((2, 3)), "y": [1, 2]}, ("elements", 8, (("dict", 2, "x", "y"), (2, 3), (2,)))),
     ],
-    ids=str,
 )
 def test_how_much_work_a_batch_may_be(batch: Any, size: Any) -> None:
     assert size_of(batch, 9) == size
