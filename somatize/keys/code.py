@@ -37,7 +37,7 @@ from .hashing import worded
 from .outside import is_apart, is_library
 from .public import attributes_of, unkeyed_names
 from .reads import Read
-from .things import Resolver, is_importable, named_words
+from .things import Resolver, generator_home, is_importable, named_words
 from .uses import Method, Use, uses_of
 from .watches import MISSING, Watches, filling
 
@@ -542,7 +542,11 @@ class Reach:
             members = {name: value for name, value in vars(cls).items() if _is_own_function(value, cls)}
         else:
             members = {name: value for name, value in vars(cls).items() if name not in left_out and name not in _FILLED}
-            members = {name: value for name, value in members.items() if not isinstance(value, _MEMBERS)}
+            members = {
+                name: value
+                for name, value in members.items()
+                if not isinstance(value, _MEMBERS) and not name.startswith(("__pydantic_", "__attrs_"))
+            }
             words += self._fields(key, cls)
         return worded("class", *words, [[name, self._member(key, name, members[name])] for name in sorted(members)])
 
@@ -560,6 +564,12 @@ class Reach:
             ]
             place = self._place(f"the field `{field.name}` of {key}")
             words.append([made, self.value([*values, dict(field.metadata)], place)])
+        fields = vars(cls).get("__pydantic_fields__")
+        for name, field in fields.items() if isinstance(fields, dict) else ():
+            told = [repr(getattr(field, what, None)) for what in _OF_PYDANTIC]
+            default = "none" if field.is_required() else field.default
+            place = self._place(f"the field `{name}` of {key}")
+            words.append([name, *told, self.value([default, field.default_factory, list(field.metadata)], place)])
         return words
 
     def _member(self, key: str, name: str, value: Any) -> bytes | None:
@@ -591,20 +601,14 @@ def _by_path(uses: Iterable[Use]) -> list[Use]:
 
 def _called(value: Any, rest: tuple[str, ...]) -> list[str]:
     """The names that what stands at the end of a path goes by: its own, and that of its library for it."""
-    if isinstance(value, types.BuiltinMethodType | types.MethodType) and value.__self__ is not None:
-        owner = type(value.__self__)
-        home = _OWNERS.get((owner.__module__, owner.__qualname__))
-        if home is not None:
-            return [f"{home}.{value.__name__}"]
+    home = generator_home(value)
+    if home is not None:
+        return [f"{home}.{value.__name__}"]
     module, name = named_words(value)
     if not name or module == "None":
         return []
     full = ".".join((module, name, *rest))
     return [full, ".".join((module.partition(".")[0], name, *rest))]
-
-
-_OWNERS = {("random", "Random"): "random", ("numpy.random.mtrand", "RandomState"): "numpy.random"}
-"""The generators whose bound methods a module gives as its functions."""
 
 
 def _is_as_made(module: types.ModuleType, name: str, value: Any) -> bool:
@@ -692,6 +696,9 @@ def _is_code(value: Any) -> bool:
 
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType)
 
+
+_OF_PYDANTIC = ("alias", "validation_alias", "discriminator", "frozen", "init", "kw_only", "validate_default")
+"""What pydantic notes of a field beside its annotation, default and constraints."""
 
 _MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 

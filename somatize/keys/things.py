@@ -53,6 +53,10 @@ class Resolver:
         self._meet(cls.__module__)
         if cls is types.FunctionType or isinstance(value, type):
             return self._named(value)
+        home = generator_home(value) if hasattr(value, "__self__") else None
+        if home is not None:
+            self._meet(home)
+            return Expansion(worded("of", home, value.__name__), [])
         way = _WAYS.get(cls)
         if way is not None:
             return way(value)
@@ -64,6 +68,8 @@ class Resolver:
             return Expansion(worded("node"), [cls, arguments_of(value), attributes_of(value), private_of(value)])
         if self.code and is_apart(value):
             return _APART
+        if cls.__module__ == "numpy" and cls.__qualname__ == "ufunc":
+            return _ufunc(value)
         return self._wrapper(value, cls) or self._by_name(value, cls)
 
     def code_of(self, cls: type) -> bytes | None:
@@ -76,7 +82,8 @@ class Resolver:
             return Expansion(worded("typing", repr(value)), [])
         if isinstance(value, types.ModuleType):
             return Expansion(worded("module", value.__name__), [])
-        if is_importable(value) and self._meet(cls.__module__) and self._meet(getattr(value, "__module__", None)):
+        compiled = cls.__module__.startswith("_cython") or self._meet(cls.__module__)
+        if compiled and self._meet(getattr(value, "__module__", None)) and is_importable(value):
             return Expansion(worded("of", *named_words(value)), [])
         return None
 
@@ -167,6 +174,17 @@ _ARRAYS = {
 _APART = Expansion(worded("apart"), [])
 
 
+def generator_home(value: Any) -> str | None:
+    """The module that gives a bound method of its one random generator as a function of its own, if this is such."""
+    owner = type(getattr(value, "__self__", None))
+    home = _GENERATORS.get((owner.__module__, owner.__qualname__))
+    given = getattr(sys.modules.get(home or ""), getattr(value, "__name__", ""), None)
+    return home if given is not None and given == value else None
+
+
+_GENERATORS = {("random", "Random"): "random", ("numpy.random.mtrand", "RandomState"): "numpy.random"}
+
+
 def named_words(value: Any) -> list[str]:
     """Where something says it was defined, and its name there."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
@@ -183,6 +201,14 @@ def is_importable(value: Any) -> bool:
     except Exception:
         return False
     return found is value
+
+
+def _ufunc(value: Any) -> Expansion:
+    """One of numpy's or scipy's own; what `numpy.frompyfunc` made of a function keeps that where nobody can see it."""
+    for home in ("numpy", "scipy.special"):
+        if getattr(sys.modules.get(home), value.__name__, None) is value:
+            return Expansion(worded("of", home, value.__name__), [])
+    raise Unnameable("is a numpy.ufunc that is none of numpy's own, and the function in it cannot be followed")
 
 
 def _builtin(value: Any) -> Expansion:

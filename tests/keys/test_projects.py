@@ -266,13 +266,36 @@ LINKS: dict[str, Link] = {
         {"dund": "__scale__ = 1\nclass Tool:\n    __unit__ = 2"},
         [("dund", "__scale__ = 1", "__scale__ = 3"), ("dund", "__unit__ = 2", "__unit__ = 4")],
     ),
+    "joblib and numpy.vectorize": Link(
+        "from wrap import g, h", "g(x) + float(h(x))",
+        {"wrap": "import joblib\nimport numpy as np\n@joblib.Memory(None, verbose=0).cache\ndef g(x):\n    return x * 2\n"
+                 "@np.vectorize\ndef h(x):\n    return x + 1"},
+        [("wrap", "x * 2", "x * 3"), ("wrap", "x + 1", "x + 2")],
+    ),
+    "a function of numpy's made of one": Link(
+        "from made import g", "g(x)",
+        {"made": "import numpy as np\ng = np.frompyfunc(lambda x: x * 2, 1, 1)"}, [("made", "x * 2", "x * 3")],
+    ),
+    "pydantic": Link(
+        "from pyd import Given", "Given().total()",
+        {"pyd": "from pydantic import BaseModel, field_validator\nclass Given(BaseModel, validate_default=True):\n    k: int = 3\n"
+                "    @field_validator('k')\n    @classmethod\n    def more(cls, k):\n        return k + 1\n"
+                "    def total(self):\n        return self.k * 2"},
+        [("pyd", "k: int = 3", "k: int = 4"), ("pyd", "k + 1", "k + 2"), ("pyd", "k * 2", "k * 3")],
+    ),
+    "attrs": Link(
+        "from att import Given", "Given().total() + Given().c",
+        {"att": "import attr\n@attr.define\nclass Given:\n    k: int = 3\n    c: int = attr.field(default=1, "
+                "converter=lambda c: c * 7)\n    def total(self):\n        return self.k * 2"},
+        [("att", "k: int = 3", "k: int = 4"), ("att", "c * 7", "c * 8"), ("att", "k * 2", "k * 3")],
+    ),
     "an array": Link(
         "import arr", "float(arr.TABLE.sum())", {"arr": "import numpy as np\nTABLE = np.ones(3)"},
         [("arr", "ones(3)", "ones(4)")],
     ),
 }  # fmt: skip
 
-REFUSED = {"eval", "sys.modules", "import_module by a name made up", "__import__", "an array"}
+REFUSED = {"eval", "sys.modules", "import_module by a name made up", "__import__", "an array", "a function of numpy's made of one"}
 """Of which no name is made, for a reason that is told."""
 
 
@@ -501,7 +524,8 @@ def test_the_kept_answer_is_the_unkept_one(program, place, tmp_path):
 
 
 @pytest.mark.slow
-@differential(1500)
+@pytest.mark.timeout(900)
+@differential(1000)
 @given(program=programs())
 def test_the_kept_answer_is_the_unkept_one_at_length(program, place, tmp_path):
     with Store(tmp_path / "kept") as store:
