@@ -205,9 +205,10 @@ def is_importable(value: Any) -> bool:
 
 def _ufunc(value: Any) -> Expansion:
     """One of numpy's or scipy's own; what `numpy.frompyfunc` made of a function keeps that where nobody can see it."""
+    name = str(value.__name__)
     for home in ("numpy", "scipy.special"):
-        if getattr(sys.modules.get(home), value.__name__, None) is value:
-            return Expansion(worded("of", home, value.__name__), [])
+        if getattr(sys.modules.get(home), name, None) is value:
+            return Expansion(worded("of", home, name), [])
     raise Unnameable("is a numpy.ufunc that is none of numpy's own, and the function in it cannot be followed")
 
 

@@ -89,10 +89,10 @@ class _Tree:
         return None
 
     def _refusal(self, what: str) -> Unnameable:
-        place = self._place
-        for frame in self._frames:
-            place += _spot(frame)
-        place = place if len(place) <= 200 else f"{place[:100]}...{place[-80:]}"
+        spot = "".join(map(_spot, self._frames))
+        spot = spot if len(spot) <= 200 else f"{spot[:100]}...{spot[-80:]}"
+        attribute = spot.startswith(".") and self._place.endswith("`")
+        place = f"{self._place} -> `{spot}`" if attribute else self._place + spot
         return Unnameable(f"{place} {what}")
 
 

@@ -295,7 +295,14 @@ LINKS: dict[str, Link] = {
     ),
 }  # fmt: skip
 
-REFUSED = {"eval", "sys.modules", "import_module by a name made up", "__import__", "an array", "a function of numpy's made of one"}
+REFUSED = {
+    "eval",
+    "sys.modules",
+    "import_module by a name made up",
+    "__import__",
+    "an array",
+    "a function of numpy's made of one",
+}
 """Of which no name is made, for a reason that is told."""
 
 

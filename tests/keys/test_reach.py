@@ -346,7 +346,7 @@ def test_an_object_that_holds_itself_is_let_go(name_of):
     node = Plain(1)
     node._again = node.forward
     node._work = lambda x: x
-    with pytest.raises(Unnameable, match=r"_lock is a _thread.lock|holds itself"):
+    with pytest.raises(Unnameable, match=r"_lock` is a _thread.lock|holds itself"):
         name_of(node)
     del node._again
     assert name_of(node).digest == name_of(node).digest
