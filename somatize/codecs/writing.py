@@ -286,7 +286,7 @@ class Writer:
                     place += f".{key}" if named or within == "namespace" else f"[{_shown(key)}]"
             elif frame.code == LIST and (not within or within in POSITIONS) and not (around and frame.at == 0):
                 place += f"[{frame.at - 1}]"
-            elif frame.code == CODEC:
+            elif frame.code == CODEC or frame.name.startswith(("pandas.", "polars.", "pyarrow.")):
                 place += f".<{frame.name}>"
             around, within = within, frame.name if frame.code == KIND else ""
         return place if len(place) <= 200 else f"{place[:100]}...{place[-80:]}"

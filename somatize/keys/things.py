@@ -159,6 +159,8 @@ class _Hollow:
 
 
 def _is_array(cls: type) -> bool:
+    if cls.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow"):
+        return cls.__name__.endswith(("Frame", "Series", "Index", "Array", "Table", "RecordBatch", "Categorical"))
     return (cls.__module__, cls.__qualname__) in _ARRAYS
 
 

@@ -133,8 +133,15 @@ def _spot(frame: _Frame) -> str:
     if spots == ():
         return f"[{number}]"
     if spots is None:
-        return f".flat[{number}]" if hasattr(frame.value, "dtype") else ""
+        return _spot_of_array(frame, number)
     return spots[number]
+
+
+def _spot_of_array(frame: _Frame, number: int) -> str:
+    kind = type(frame.value)
+    if kind.__module__.partition(".")[0] in ("pandas", "polars", "pyarrow"):
+        return f".<{kind.__name__}>"
+    return f".flat[{number}]" if hasattr(frame.value, "dtype") else ""
 
 
 def _shown(key: object) -> str:

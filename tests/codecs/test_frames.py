@@ -502,6 +502,8 @@ def test_any_change_of_a_frame_is_another_name(frame, data):
 
 # In a graph
 
+TABLE = pd.DataFrame({"a": [1]})
+
 
 @pytest.mark.parametrize(
     "make", [FRAMES["all columns"], polars_frame, ARROW["table"]], ids=["pandas", "polars", "arrow"]
@@ -528,6 +530,20 @@ def test_a_frame_that_cannot_be_kept_says_the_cure(tmp_path):
     graph = Graph.somatize(node(lambda x: 1).named("n").frozen().cached())
     with Store(tmp_path) as store, pytest.warns(KeepWarning, match=r"input.*SparseArray|Sparse"):
         graph.forward(pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), store=store)
+    table = pd.DataFrame({"a": [1]})
+
+    def reads(x):
+        return len(table) + len(TABLE)
+
+    with (
+        Store(tmp_path) as store,
+        pytest.warns(KeepWarning, match=r"`TABLE` of .* is a pandas\.DataFrame, which may change"),
+    ):
+        Graph.somatize(node(reads).named("n").frozen().cached()).forward(1, store=store)
+    with pytest.raises(NotKeepable, match=r"value\['k'\]\.<pandas\.DataFrame>.* object;"):
+        codecs.dumps({"k": pd.DataFrame({"a": [object()]})})
+    with pytest.raises(Unnameable, match=r"input\['k'\]\.<DataFrame>.* is an object;"):
+        content({"k": pd.DataFrame({"a": [object()]})})
     with pytest.raises(Unnameable, match="LazyFrame"):
         content(pl.DataFrame({"a": [1]}).lazy())
 
