@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 
-from somatize.errors import RecorderClosed
+from somatize.errors import RecorderClosed, RecordLost
 from somatize.storage.writer import Writer
 
 from . import provenance
@@ -42,7 +42,7 @@ def _tell_code(writer: Writer, *, diff: bool) -> None:
     found = provenance.of_code(diff=diff)
     try:
         writer.tells(msgpack.packb(provenance.plain(found)))
-    except RecorderClosed:
+    except (RecorderClosed, RecordLost):
         pass  # closed by the end of the process, which does not wait for git
 
 

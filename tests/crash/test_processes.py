@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -339,3 +340,24 @@ def test_a_run_says_what_it_is_of(store: Store) -> None:
         assert [one["alive"] for one in said["writers"]] == [False]
         assert len(store.bound()) == 3
     assert store.check() == []
+
+
+def test_a_process_that_ends_before_git_has_answered_says_nothing_of_it(place: Path) -> None:
+    code = f"""
+        import atexit, threading
+        ended = threading.Event()
+        def last():  # runs after what somatize does at the end, as it was registered before
+            ended.set()
+            for thread in threading.enumerate():
+                if thread.name == "somatize-about":
+                    thread.join()
+        atexit.register(last)
+        from somatize import Recorder, Store
+        from somatize.record import provenance
+        provenance.knows_code = lambda *, diff: False
+        provenance.of_code = lambda *, diff: ended.wait() and {{}}
+        recorder = Recorder(Store({str(place)!r}), run="r")
+        recorder({{"fact": "loss", "value": 1}})
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
