@@ -87,8 +87,8 @@ class Cache:
         self._root: Name | None = None
         self._ignored = self._ignoring()
         self.names = self._name_all(input_)
-        self.gradient = carries_gradient(input_)
-        """Whether the input requires a gradient, which what is recalled would cut off."""
+        self.gradient = not self.names or carries_gradient(input_)
+        """Whether the input requires a gradient, which what is recalled would cut off; one without a name may."""
         wanted = self._wanted()
         self._at_hand = storage.there(opened, wanted.values())
         self.hits = {number for number, digest in wanted.items() if digest in self._at_hand}
@@ -331,8 +331,11 @@ def _write_if(
 
 def notice(sentence: str) -> None:
     """Say once, as a `KeepWarning`, what the user should know; never an exception out of a forward that works."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "somatize":
+        level, frame = level + 1, frame.f_back  # where the user called
     try:
-        warnings.warn(sentence, KeepWarning, stacklevel=6)
+        warnings.warn(sentence, KeepWarning, stacklevel=level)
     except KeepWarning:
         print(f"KeepWarning: {sentence}", file=sys.stderr)  # noqa: T201
 

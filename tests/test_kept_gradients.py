@@ -185,6 +185,21 @@ def test_items_that_require_a_gradient_run_and_the_others_are_kept(store):
     assert x.grad is not None
 
 
+def test_items_of_a_generator_that_require_a_gradient_run(store):
+    graph = Graph.somatize(node(lambda x: x * 2).named("twice").frozen().mapped().cached())
+    for _ in range(2):
+        x = prompt()
+        told(graph, (one for one in (x, torch.ones(3))), store)[0][0].sum().backward()
+        assert x.grad is not None
+
+
+def test_the_warning_points_at_the_line_that_called(store):
+    graph = Graph.somatize(node(lambda x: x * 2).named("twice").frozen().cached())
+    with pytest.warns(KeepWarning) as said:
+        graph.forward(prompt(), store=store)
+    assert [one.filename for one in said] == [__file__]
+
+
 def test_transforms_and_forward_gradients_flow_too(store):
     graph = Graph.somatize(node(lambda x: (x**2).sum()).named("square").frozen().cached())
 
