@@ -71,13 +71,13 @@ class LogConfiguration:
                 return
             place = _IN_ORDER.index(self)
             _IN_ORDER.remove(self)
-            if self._handler is not None:
-                logging.root.removeHandler(self._handler)
-                self._handler.close()
             if place < len(_IN_ORDER):
                 self._leave_to(_IN_ORDER[place])
             else:
                 self._restore()
+            if self._handler is not None:
+                logging.root.removeHandler(self._handler)
+                self._handler.close()
         if self._leave is not None:
             self._leave()
 
@@ -87,10 +87,11 @@ class LogConfiguration:
         later._aside = [*self._aside, *(handler for handler in later._aside if handler is not self._handler)]
 
     def _restore(self) -> None:
-        root = logging.root
+        root, there = logging.root, list(logging.root.handlers)
+        if self._handler is not None and self._handler not in there:  # others configured the root anew
+            return
         if root.level == self._level:
             root.setLevel(self._level_before)
-        there = list(root.handlers)
         back = [handler for handler in self._before if handler in there or handler in self._aside]
         root.handlers[:] = [*back, *(handler for handler in there if handler not in back)]
 

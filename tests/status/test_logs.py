@@ -296,6 +296,7 @@ def test_what_others_configure_meanwhile_stays(capsys: pytest.CaptureFixture[str
     logging.root.addHandler(handler)
     configured.close()
     assert (logging.root.level, logging.root.handlers) == (logging.ERROR, [handler])
+    logging.root.addHandler(logging.StreamHandler(sys.stderr))
     configured = configure_logging("DEBUG")
     logging.basicConfig(force=True, handlers=[handler], level="INFO")
     configured.close()
