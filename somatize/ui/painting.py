@@ -7,6 +7,7 @@ gives no width. They become `literal` text before Rich sees them.
 from __future__ import annotations
 
 import logging
+import time
 import unicodedata
 from io import StringIO
 from typing import IO, Any
@@ -38,7 +39,23 @@ def log_handler(console: Any) -> logging.Handler | None:
         console = Console(stderr=True)
     elif callable(getattr(console, "write", None)) and not isinstance(console, Console):
         console = Console(file=console)
-    return RichHandler(console=console, show_path=False) if isinstance(console, Console) else None
+    if not isinstance(console, Console):
+        return None
+
+    class LogHandler(RichHandler):
+        def emit(self, record: logging.LogRecord) -> None:
+            """As Rich does, but in a file or a pipe as one line: there it would break it after 80 letters."""
+            if self.console.is_terminal or self.console.is_jupyter:
+                super().emit(record)
+                return
+            try:
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+                line = Text(f"{when} {record.levelname:8} {self.format(record)}")
+                self.console.print(line, soft_wrap=True, highlight=False)
+            except Exception:
+                self.handleError(record)
+
+    return LogHandler(console=console, show_path=False)
 
 
 LONGEST = 4000

@@ -321,6 +321,27 @@ def test_any_console_or_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_a_record_is_one_line_in_a_file_and_as_rich_writes_it_on_a_terminal(state: Any) -> None:
+    from rich.console import Console
+
+    before, file, terminal = state(), io.StringIO(), io.StringIO()
+    words = "[bold]a message[/] of more than eighty letters, " + "x" * 80 + " and its end"
+    with configure_logging("INFO", file):
+        log.info("%s", words)
+        log.info(object)
+        try:
+            raise ValueError("torn")
+        except ValueError:
+            log.exception("reading")
+    lines = file.getvalue().splitlines()
+    assert lines[0].endswith(f"INFO     {words}")
+    assert lines[-1] == "ValueError: torn"
+    with configure_logging("INFO", Console(file=terminal, force_terminal=True, width=60)):
+        log.info("%s", words)
+    assert len(terminal.getvalue().splitlines()) > 1
+    assert state() == before
+
+
 def test_what_cannot_be_configured_is_refused_and_nothing_is_touched(state: Any) -> None:
     before = state()
     with Status() as status:
