@@ -214,6 +214,9 @@ def dump_object(value: Any) -> list[Any]:
     """The class of an object, its `__dict__`, and its slots that are filled, each by its place."""
     cls = type(value)
     _check_object(cls)
+    constant = _constant_name(value, cls)
+    if constant:
+        raise NotKeepable(f"the constant {constant} is known by being the same one; return what it holds")
     slots: list[Any] = []
     for at, slot in enumerate(_slots_of(cls)):
         found = _filled(slot, value)
@@ -225,6 +228,18 @@ def dump_object(value: Any) -> list[Any]:
     if not held and not slots and not _is_namespace(cls):
         raise NotKeepable(f"a {cls.__module__}.{cls.__qualname__} that holds nothing is known by being the same one")
     return [_name_of(cls), held, slots]
+
+
+def _constant_name(value: Any, cls: type) -> str | None:
+    """The name of a constant that an object is, of its class or of the module of that: code asks whether it `is` it."""
+    module = sys.modules.get(cls.__module__)
+    for holder in (cls, module):
+        scope = vars(holder) if holder is not None else {}
+        if id(value) in map(id, [*scope.values()]):
+            for name, held in [*scope.items()]:
+                if held is value and (holder is cls or name.isupper()):
+                    return f"{cls.__module__}.{f'{cls.__qualname__}.' if holder is cls else ''}{name}"
+    return None
 
 
 def load_object(plain: list[Any]) -> Any:

@@ -388,7 +388,18 @@ def circle():
     return made
 
 
+class Unit:
+    def __init__(self, name):
+        self.name = name
+
+
+Unit.KILO = Unit("km")
+METRE = Unit("m")
+unit = Unit("no constant")
+
 REFUSED = {
+    "constant": (lambda: METRE, r"the constant .*test_objects\.METRE is known"),
+    "constant of a class": (lambda: Unit.KILO, r"the constant .*Unit\.KILO is known"),
     "reduced": (lambda: object.__new__(Reduced), "Reduced has __reduce__"),
     "restored": (lambda: object.__new__(Restored), "Restored has __setstate__"),
     "single": (lambda: object.__new__(Single), "Single has __new__"),
@@ -413,6 +424,10 @@ def test_what_is_more_than_its_attributes_is_refused(kind):
     make, words = REFUSED[kind]
     with pytest.raises(NotKeepable, match=rf"value\[1\]\[0\] .*{words}.*codec\("):
         codecs.dumps([1, (make(),)])
+
+
+def test_what_a_module_has_under_another_name_is_no_constant(back):
+    assert back(unit).name == "no constant"
 
 
 def test_what_holds_something_elsewhere_has_no_name():
