@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import inspect
+import math
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -121,7 +122,10 @@ def noted(value: Any, place: str) -> Argument:
 
 def is_large(value: Any) -> bool:
     """Whether naming a value would take so long, some tens of milliseconds, that it waits until a name is asked for."""
-    size = getattr(value, "nbytes", 0)
+    shape = getattr(value, "shape", None)
+    size = getattr(value, "nbytes", None)
+    if size is None and type(shape) is tuple and set(map(type, shape)) <= {int}:  # a frame
+        size = math.prod(shape) * 8
     if isinstance(value, list | tuple | dict | set | frozenset):
         size = len(value) * _EACH
     elif isinstance(value, str | bytes | bytearray):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from somatize import Node
@@ -24,7 +25,14 @@ def digest(node):
     return Namer().opened().name_of(node, Marks(), given(1)).digest
 
 
-@pytest.mark.parametrize("make", [lambda n: np.full((1 << 23) + 1, n), lambda n: [n] * 300_000], ids=["array", "list"])
+MAKERS = {
+    "array": lambda n: np.full((1 << 23) + 1, n),
+    "list": lambda n: [n] * 300_000,
+    "frame": lambda n: pd.DataFrame(np.full(((1 << 20) + 1, 8), n)),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 def test_it_counts_by_its_content_though_it_was_not_named_at_construction(make, monkeypatch):
     asked = []
     content = constructed.content
