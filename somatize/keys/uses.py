@@ -232,15 +232,19 @@ class _Reading:
         return Use(name, tuple(path), line, key, key_global, empty, given, subscript, writes)
 
     def _is_argument(self, place: int, before: int = 0) -> bool:
-        """Whether what is loaded at a place is an argument as it is, after some, and others that are plain too."""
-        count = before
-        while self._name(place) in _PLAIN_LOADS:
-            count, place = count + 1, place + 1
-        if self._name(place) == "KW_NAMES":
-            place += 1
-        if self._name(place) == "CALL_KW":  # the names of the keywords were loaded too
-            count -= 1
-        return self._name(place) in ("CALL", "CALL_KW") and self.all[place].arg == count
+        """Whether what is loaded at a place is an argument as it is, the first after some; in doubt not."""
+        depth = 1  # of the stack, from what is loaded there on
+        while depth and (place := place + 1) < len(self.all):
+            one = self.all[place]
+            if one.opname == "CALL_KW":
+                return bool(one.arg == depth - 1 + before)
+            if one.opname == "CALL" and one.arg >= depth + before:
+                return bool(one.arg == depth + before)
+            effect = _effect(one)
+            if effect is None or depth + effect < 2:
+                return False
+            depth += effect
+        return False
 
     def _is_subscript(self, place: int) -> bool:
         name = self._name(place)
@@ -272,6 +276,25 @@ class _Reading:
             elif use.path and use.name not in self._imported:
                 given = use.name in self._given and len(use.path) == 1
                 self.methods.append(Method(use.path[-1], use.line, given))
+
+
+def _effect(instruction: Any) -> int | None:
+    """By how much an instruction makes the stack larger, where none is counted for the empty place below a function."""
+    name = instruction.opname
+    if name in _PLAIN_LOADS:
+        return 1
+    if name in _READ_ATTRIBUTE or name == "KW_NAMES":
+        return 0
+    if name == "CALL":
+        return -int(instruction.arg)
+    if name == "CALL_KW":
+        return -int(instruction.arg) - 1
+    if instruction.opcode in _JUMPS or name in ("SWAP", "COPY"):
+        return None
+    return dis.stack_effect(instruction.opcode, instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None)
+
+
+_JUMPS = {*dis.hasjrel, *dis.hasjabs}
 
 
 def _plainly(code: CodeType) -> Iterator[Any]:
