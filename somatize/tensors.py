@@ -187,7 +187,7 @@ def number_modes() -> dict[str, str]:
     for name, getter, arguments, defaults in _NUMBER_MODES + ([] if hasattr(core, _FLOAT32_GETTER) else _OLD_FLOAT32):
         get = getattr(core, getter, None)
         now = defaults[0] if get is None else get(*arguments)
-        if now not in defaults and str(now) not in defaults:
+        if now not in defaults:
             found[f"torch {name}"] = str(now)
     if torch.get_default_dtype() != torch.float32:
         found["torch default dtype"] = str(torch.get_default_dtype())
@@ -237,8 +237,6 @@ _NUMBER_MODES: list[tuple[str, str, tuple[str, ...], tuple[Any, ...]]] = [
     ("cublas fp16 accumulation", "_get_cublas_allow_fp16_accumulation", (), (False,)),
     ("deterministic algorithms", "_get_deterministic_algorithms", (), (False,)),
     ("fill uninitialized memory", "_get_deterministic_fill_uninitialized_memory", (), (True,)),
-    ("linalg library", "_get_linalg_preferred_backend", (), ("_LinalgBackend.Default",)),
-    ("blas library", "_get_blas_preferred_backend", (), ("_BlasBackend.Cublas", "_BlasBackend.Default")),
     ("cudnn", "_get_cudnn_enabled", (), (True,)),
     ("cudnn deterministic", "_get_cudnn_deterministic", (), (False,)),
     ("cudnn benchmark", "_get_cudnn_benchmark", (), (False,)),
