@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from . import strides
-from .errors import DamagedStore, GradientCut, GraphError, NotKeepable, StoreError
+from .errors import DamagedStore, GradientCut, GraphError, NotKeepable, NotSendable, StoreError
 
 _MOST_ELEMENTS = 1000
 _AT_ONCE = 1 << 19  # bytes, where a tensor is gone through in pieces
@@ -125,7 +125,11 @@ def modes() -> list[Any] | None:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         str(torch.get_default_device()) if torch._C._len_torch_function_stack() else "cpu",
-        [[name, now] for name, get, arguments, defaults in _settings() if (now := get(*arguments)) not in defaults],
+        [
+            [name, now]
+            for name, get, arguments, defaults in _settings()
+            if (now := _plain(get(*arguments))) not in defaults
+        ],
     ]
 
 
@@ -141,10 +145,23 @@ def _settings() -> list[tuple[str, Any, tuple[str, ...], tuple[Any, ...]]]:
     return [row for row in rows if row[1] is not None and row[0] != "deterministic algorithms"]  # type: ignore[misc]
 
 
+def _plain(value: Any) -> Any:
+    """A setting as plain data: a member of an enumeration of torch as what it is called."""
+    return value if type(value) in (bool, str, tuple, int) else str(value)
+
+
 def _set(torch: Any, name: str, value: Any) -> None:
     getter, arguments = next((getter, arguments) for one, getter, arguments, _ in _NUMBER_MODES if one == name)
+    now = getattr(torch._C, getter)(*arguments)
+    if _plain(now) is not now:
+        value = getattr(type(now), value.rpartition(".")[2])
     setter = _SETTERS.get(getter) or getter.replace("_get_", "_set_", 1).replace("_getter", "_setter")
-    getattr(torch._C, setter)(*arguments, *(value if isinstance(value, list | tuple) else [value]))
+    try:
+        getattr(torch._C, setter)(*arguments, *(value if isinstance(value, list | tuple) else [value]))
+    except RuntimeError as wrong:
+        raise NotSendable(
+            f"torch's setting {name!r} is {value!r} where the forward runs, and not here: {wrong}"
+        ) from wrong
 
 
 _SETTERS = {
@@ -282,7 +299,7 @@ def within(those: list[Any] | None) -> Iterator[None]:
         torch.use_deterministic_algorithms(strict, warn_only=warns)
         wanted = {name: tuple(value) if isinstance(value, list) else value for name, value in settings}
         for name, get, arguments, defaults in _settings():
-            now = get(*arguments)
+            now = _plain(get(*arguments))
             value = wanted.get(name, now if now in defaults else defaults[0])
             if value != now:
                 stack.callback(_set, torch, name, now)

@@ -90,18 +90,51 @@ class FarProgram:
         ]
 
 
+REFUSED, CUT, WARNED = 0, 1, 2
+"""What becomes of the gradient of a value that goes back: an error, nothing to speak of, or one warning."""
+
+
 class Replies:
     """The values of a slice that go back: how they are packed, and what is wrong with one that cannot go."""
 
     def __init__(self, said: dict[str, Any], mode: str) -> None:
         self._host, self._mode = said["host"], mode
-        self._detached = dict(zip(said["returns"], said["detached"], strict=True))
+        self._cut = dict(zip(said["returns"], said["cut"], strict=True))
         self._nodes = {step[0]: step[1] for step in said["spec"]["steps"]}
+        self._warned: set[int] = set()
+        self._warnings: list[list[Any]] = []
 
     def packed(self, values: Sequence[Any], steps: Sequence[int], modes: list[Any] | None) -> list[Pieces]:
         """The buffers of values of these steps, made in these modes of torch. Raises `NotSendable`."""
-        detached = [self._detached[step] for step in steps]
-        return payload.pack_values(values, detached, self._mode, grad=_grad(modes))
+        grad = modes is None or bool(modes[0])
+        silent = [self._cut[step] == CUT for step in steps]
+        try:
+            return payload.pack_values(values, silent, self._mode, grad=grad)
+        except GradientCut:
+            cut = [self._cut[step] != REFUSED for step in steps]
+            packed = payload.pack_values(values, cut, self._mode, grad=grad)
+        for value, step in zip(values, steps, strict=True):
+            self._warn_of(value, step)
+        return packed
+
+    def _warn_of(self, value: Any, step: int) -> None:
+        """Note once that what a leaf returned loses its gradient, if this does."""
+        if self._cut[step] == WARNED and step not in self._warned:
+            try:
+                payload.pack_one(value, False, self._mode)
+            except GradientCut as cut:
+                self._warned.add(step)
+                node = self._nodes[step]
+                sentence = (
+                    f"what node {node!r} returned came back without its gradient, as {cut}: a backward() from here "
+                    f"trains nothing there; {cure_of_cut(self._host)}"
+                )
+                self._warnings.append(["warning", node, "SomatizeWarning", sentence, f"<node {node}>", 1])
+
+    def warnings(self) -> list[list[Any]]:
+        """What is to be warned of, to be said once."""
+        found, self._warnings = self._warnings, []
+        return found
 
     def landed(
         self, ended: Ended, returns: list[int], modes: list[Any] | None, *, items: bool
@@ -129,17 +162,14 @@ class Replies:
             return wrong, -1
         for place, (value, step) in enumerate(zip(values, steps, strict=True)):
             try:
-                payload.pack_one(value, self._detached[step], self._mode, grad=_grad(modes))
+                grad = modes is None or bool(modes[0])
+                payload.pack_one(value, self._cut[step] != REFUSED, self._mode, grad=grad)
             except GradientCut as cut:
                 sentence = f"what node {self._nodes[step]!r} returned would lose its gradient on the way back"
                 return GradientCut(f"{sentence} from host {self._host!r}, as {cut}; {cure_of_cut(self._host)}"), place
             except NotSendable as one:
                 return NotSendable(f"what the node returned cannot come back: {one}"), place
         return wrong, 0 if values else -1
-
-
-def _grad(modes: list[Any] | None) -> bool:
-    return modes is None or bool(modes[0])
 
 
 def cure_of_cut(host: str) -> str:

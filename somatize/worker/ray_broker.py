@@ -203,7 +203,7 @@ class Actor:
             wrong = [said, [b"".join(buffer) for buffer in buffers_]]
         changed = self._shared.there() if loaded and self._shared.look(asked["keys"]) else None
         with self._relay.lock:
-            said_last = self._relay.taken()
+            said_last = self._relay.taken() + (replies.warnings() if replies is not None else [])
             self._relay.active = False
             state = [changed, loaded, self._life]
             rest = [ended.step, ended.told, ended.place, ended.failed]

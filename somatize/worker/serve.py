@@ -263,7 +263,7 @@ class Server:
                 ended = ended._replace(error=error, step=step, told=True)
         buffers = self._said_of_error(fields, back, ended) if ended.error is not None else []
         with self._relay.lock:
-            said = self._relay.taken()
+            said = self._relay.taken() + (one.replies.warnings() if one is not None else [])
             if said:
                 fields["said"] = said
             self._relay.active = False

@@ -14,7 +14,7 @@ from somatize.plan import Plan
 from somatize.slices import Slice
 
 from . import payload
-from .far import Spec, cure_of_cut
+from .far import CUT, REFUSED, WARNED, Spec, cure_of_cut
 from .replica import Delta, Digests, Leaf, Replica
 from .wire import Pieces
 
@@ -404,17 +404,22 @@ def _single(trip: Trip, pieces: list[_Taken]) -> Iterator[_Taken]:
         yield pieces[0]._replace(what=f"an item of node {node!r}", value=item)
 
 
-def detached_replies(plan: Plan, one: Slice) -> list[bool]:
-    """Of each step whose value comes back, whether it may lose its gradient: it was said, or no node learns by it.
+def cuts_of_replies(plan: Plan, one: Slice) -> list[int]:
+    """Of each step whose value comes back what becomes of its gradient.
 
-    That of a frozen node leads to weights that do not learn, unless an unfrozen node at the same host feeds it.
+    An error where a node here reads it. Nothing where it was said, or where no node learns by it: that of a frozen node
+    leads to weights that do not learn, unless an unfrozen node at the same host feeds it. One warning where the forward
+    returns it.
     """
     settled: dict[int, bool] = {}
     for step in plan.steps:
         if step.marks.host == one.host:
             frozen = step.marks.frozen is not None
             settled[step.number] = frozen and all(settled.get(source, True) for source in step.inputs)
-    return [settled[number] or bool(plan.steps[number].marks.detached) for number in one.returns]
+    return [
+        CUT if settled[number] or plan.steps[number].marks.detached else WARNED if plan.steps[number].leaf else REFUSED
+        for number in one.returns
+    ]
 
 
 def _at(error: Raised, number: int) -> Raised:
@@ -432,7 +437,7 @@ def declaration(trip: Trip, keys: list[int], held: list[bool]) -> dict[str, Any]
         "keys": keys,
         "takes": [] if trip.items else [list(each) for each in zip(one.takes, held, strict=True)],
         "returns": list(one.returns),
-        "detached": detached_replies(trip.program.plan, one),
+        "cut": cuts_of_replies(trip.program.plan, one),
         "holds": list(one.holds),
         "items": trip.items,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from somatize import Broker, Graph, node
-from somatize.errors import GradientCut
+from somatize.errors import GradientCut, SomatizeWarning
 
 from .conftest import spawned
 
@@ -293,8 +294,7 @@ def test_a_value_that_requires_a_gradient_does_not_go_to_a_host(shape: str, brok
     assert requires(value) == [True]  # here nothing changed
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_nor_does_one_come_back(shape: str, broker: Broker) -> None:
+def maker(shape: str) -> Any:
     make = SHAPES[shape]
 
     def far(_):
@@ -302,15 +302,42 @@ def test_nor_does_one_come_back(shape: str, broker: Broker) -> None:
 
         return make(torch.ones(3, requires_grad=True) * 2)
 
-    words = r"what node 'far' returned would lose its gradient on the way back from host 'w1'.*detached=True"
+    return far
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nor_does_one_come_back_to_a_node(shape: str, broker: Broker) -> None:
+    words = (
+        r"what node 'far' returned would lose its gradient on the way back from host 'w1'.*at\('w1', detached=True\)"
+    )
+    far, here = node(maker(shape)).named("far"), node(requires).named("here")
     for host, mapped in (("w1", False), ("w1", True), ("pool", True)):
-        piece = node(far).named("far").at(host)
+        piece = far.at(host).mapped() if mapped else far.at(host)
         with pytest.raises(GradientCut, match=words.replace("w1", host)):
-            Graph.somatize(piece.mapped() if mapped else piece).forward([1], broker=broker)
-    loose = Graph.somatize(node(far).named("far").at("w1", detached=True))
-    assert requires(loose.forward(0, broker=broker)) == [False]
+            Graph.somatize(piece >> here).forward([1], broker=broker)
+    with pytest.raises(GradientCut, match=words):
+        Graph.somatize(far.at("w1") >> here.at("w2")).forward(0, broker=broker)
+    assert Graph.somatize(far.at("w1", detached=True) >> here).forward(0, broker=broker) == [False]
     with torch.no_grad():
-        assert requires(Graph.somatize(node(far).at("w1")).forward(0, broker=broker)) == [False]
+        assert Graph.somatize(far.at("w1") >> here).forward(0, broker=broker) == [False]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_forward_returns_requires_none_and_one_warning_says_so(shape: str, broker: Broker) -> None:
+    words = r"what node 'far' returned came back without its gradient.*at\('\w+', detached=True\)"
+    for host, mapped in (("w1", False), ("w1", True), ("pool", True)):
+        piece = node(maker(shape)).named("far").at(host)
+        graph = Graph.somatize(piece.mapped() if mapped else piece)
+        with pytest.warns(SomatizeWarning, match=words) as said:
+            answers = [graph.forward([1], broker=broker) for _ in range(2)]
+        assert [requires(answer) for answer in answers] == [[False], [False]]
+        assert len(said) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loose = Graph.somatize(node(maker(shape)).named("far").at(host, detached=True))
+            assert requires(loose.forward([1], broker=broker)) == [False]
+            with torch.no_grad():
+                assert requires(Graph.somatize(piece).forward(0, broker=broker)) == [False]
 
 
 def test_a_tensor_that_one_of_two_readers_wants_with_its_gradient_is_refused(broker: Broker) -> None:
@@ -336,10 +363,12 @@ def test_what_stays_at_a_host_keeps_its_gradient(broker: Broker) -> None:
 
 def test_a_frozen_nodes_own_weights_do_not_count(broker: Broker) -> None:
     frozen = node(torch.nn.Linear(3, 3)).named("frozen").frozen().at("w1")
+    here = node(lambda x: bool(x.requires_grad)).named("here")
+    assert Graph.somatize(frozen >> here).forward(torch.ones(1, 3), broker=broker) is False
     assert not Graph.somatize(frozen).forward(torch.ones(1, 3), broker=broker).requires_grad
     learner = node(torch.nn.Linear(3, 3)).named("learner").at("w1")
     with pytest.raises(GradientCut, match="what node 'frozen' returned"):
-        Graph.somatize(learner >> frozen).forward(torch.ones(1, 3), broker=broker)
+        Graph.somatize(learner >> frozen >> here).forward(torch.ones(1, 3), broker=broker)
 
 
 def test_weights_go_along_as_state_and_learn_there(broker: Broker) -> None:
