@@ -497,8 +497,8 @@ class Reach:
                 self._imports_by_name(function, use, which, name)
         for use in uses:
             self._note(function, _called(value, use.path), use)
-            if len(use.path) == 1 and use.path[0] in reads.METHODS and not isinstance(value, type):
-                self._method(function, Method(use.path[0], use.line, False))
+            if use.path and use.path[-1] in reads.METHODS and not isinstance(value, type):
+                self._method(function, Method(use.path[-1], use.line, False))
 
     def _note(self, function: types.FunctionType, names: Iterable[str], use: Use) -> None:
         found = reads.read_of(names, use.empty, self._seeded)

@@ -111,6 +111,12 @@ METHODS = {
     "iterdir": "file",
     "glob": "file",
     "rglob": "file",
+    "stat": "file",
+    "lstat": "file",
+    "exists": "file",
+    "is_file": "file",
+    "is_dir": "file",
+    "readlink": "file",
     "from_pretrained": "model",
 }
 """The methods that read, whatever they are called on."""

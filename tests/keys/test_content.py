@@ -8,6 +8,7 @@ import enum
 import fractions
 import gc
 import math
+import os
 import pathlib
 import random
 import re
@@ -113,6 +114,32 @@ def slotted(x, extra):
     made = Point(x)
     made.extra = extra
     return made
+
+
+def test_a_path_counts_by_what_is_there_whatever_it_is(tmp_path):
+    def named_anew():
+        return named({"at": [tmp_path]}).digest
+
+    digests = [named_anew()]
+    for change in (
+        lambda: (tmp_path / "empty").mkdir(),
+        lambda: (tmp_path / "file").write_bytes(b"a"),
+        lambda: (tmp_path / "file").write_bytes(b"b"),
+        lambda: (tmp_path / "file").rename(tmp_path / "moved"),
+        lambda: (tmp_path / "moved").rename(tmp_path / "empty" / "moved"),
+        lambda: (tmp_path / "link").symlink_to(tmp_path / "empty" / "moved"),
+        lambda: (tmp_path / "empty" / "moved").write_bytes(b"c"),
+        lambda: (tmp_path / "broken").symlink_to(tmp_path / "nothing"),
+        lambda: (tmp_path / "nothing").write_bytes(b""),
+        lambda: [(tmp_path / "empty" / name).symlink_to(tmp_path) for name in ("up", "also up", "up too")],
+    ):
+        change()
+        digests.append(named_anew())
+    assert len(set(digests)) == len(digests)
+    assert named_anew() == digests[-1]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Unnameable, match=r"input\['at'\]\[0\] is a path of what is neither a file nor a directory"):
+        named_anew()
 
 
 APART = [

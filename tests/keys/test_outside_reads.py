@@ -30,6 +30,14 @@ def helped(x):
     return opens_by_name(x)
 
 
+def lists(x):
+    return sorted(PLACE.parent.glob("*.none")), x
+
+
+def asks(x):
+    return PLACE.exists(), x
+
+
 def tells_time(x):
     return time.time() > x
 
@@ -88,6 +96,8 @@ def store(tmp_path):
     [
         (opens, ".open", "PLACE.open()", "a `Path` as input"),
         (opens_by_name, "open", "open(str(PLACE))", "a `Path` as input"),
+        (lists, ".glob", "PLACE.parent.glob", "a `Path` as input"),
+        (asks, ".exists", "PLACE.exists()", "a `Path` as input"),
         (helped, "open", "open(str(PLACE))", "a `Path` as input"),
         (tells_time, "time.time", "time.time()", "the time as input"),
         (draws, "random.random", "return random.random() <", "a seed"),
