@@ -55,17 +55,17 @@ class RollingMeans:
     def places(self) -> list[int]:
         """Where the mean is drawn: where windows are whole, every place, or every other one of a condensed stretch."""
         first, last = self._mean.first, self._mean.last
-        return self._within(self._drawn(), first, last) if first <= last else []
+        if first > last:
+            return []
+        return self._within(self._drawn(), first, last) if first else list(self._drawn())
 
     def tail(self) -> list[int]:
         """The places from the last whole window on, of those that are drawn."""
         mean, end = self._mean, len(self.numbers) - 1
-        return self._within(self.stretch.places, max(0, mean.last), end) if mean.last < end else []
+        return self._within(self.stretch.places, max(0, mean.last), end) if mean.last < end and end >= 0 else []
 
     def _within(self, places: Sequence[int], first: int, last: int) -> list[int]:
         """Those from the `first` number to the `last`, both counted without gaps, and these two among them."""
-        if (first, last) == (0, len(self.numbers) - 1):
-            return list(places)
         low, high = self._place_of(first), self._place_of(last)
         return sorted({low, high, *places[bisect_left(places, low) : bisect_left(places, high)]})
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from somatize.record.downsample import PER_BUCKET, kept
+from somatize.record.downsample import PER_BUCKET, gaps_of, kept
 from somatize.record.means import RollingMean, is_stepped
+from somatize.record.smoothing import RollingMeans
+from somatize.record.strokes import Stretch
 
 numbers = st.floats(allow_infinity=False, allow_nan=False)
 columns = st.lists(numbers | st.just(math.nan), max_size=400).map(lambda values: array("d", values))
@@ -112,3 +114,32 @@ def test_a_series_that_holds_its_values_is_told_from_one_that_is_noisy(values, s
 def test_a_rolling_mean_of_numbers_whose_sum_is_beyond_a_float():
     assert RollingMean([1.7e308] * 9, 5).at(4) == 1.7e308
     assert RollingMean([1.7e308, 1e308, 1.5e308], 3).at(1) == pytest.approx(1.4e308)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.one_of(st.integers(-9, 9).map(float), st.just(math.nan)), max_size=300),
+    st.integers(0, 90),
+    st.integers(1, 9),
+)
+def test_a_mean_is_drawn_where_its_windows_are_whole_and_its_tail_to_the_last_number(values, window, buckets):
+    column = array("d", values)
+    gaps = gaps_of(column)
+    means = RollingMeans(Stretch(range(len(column)), column, kept(column, buckets, gaps=gaps), gaps), window)
+    there = [place for place, value in enumerate(values) if value == value]
+    half, order = window // 2, {place: number for number, place in enumerate(there)}
+    whole = there[half : len(there) - half] if len(there) > 2 * half else []
+    drawn = means.places()
+    assert drawn == sorted(set(drawn))
+    numbers = [place for place in drawn if place in order]
+    assert (numbers[:1], numbers[-1:]) == (whole[:1], whole[-1:])
+    assert all(place in whole for place in numbers)
+    for place, mean in zip(drawn, means.of(drawn), strict=True):
+        around = [values[at] for at in there[max(0, order.get(place, 0) - half) :][: 2 * half + 1]]
+        assert mean is None if place not in order else math.isclose(mean, sum(around) / len(around), abs_tol=1e-9)
+    tail = means.tail()
+    if half and there:
+        assert tail[-1] == there[-1]
+        assert tail[0] == there[max(0, len(there) - 1 - half)]
+    else:
+        assert tail == []
