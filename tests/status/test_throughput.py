@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from somatize import Graph
 from somatize.errors import BadOption
@@ -848,3 +850,49 @@ def test_a_stream_is_known_by_its_name(clock: Any) -> None:
         clock.pass_(1)
     assert status.throughput("3").stats().samples == 4
     assert [stream.stream for stream in status.throughputs] == ["3"]
+
+
+KINDS = ("train", "evaluate", "evaluate recording", "train the last", "train twice")
+SIZES = (8, 8, 8, 3, 20)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(KINDS), st.sampled_from(SIZES), st.sampled_from([1, 2, 5, 9])),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 9),
+)
+def test_whatever_the_steps_were_what_is_called_exact_is(
+    clock: Any, phases: list[tuple[str, int, int]], window: int
+) -> None:
+    first, last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def run(kind: str, batch: torch.Tensor) -> None:
+        first.requires_grad_(kind != "train the last")
+        with torch.set_grad_enabled(kind != "evaluate"):
+            for _ in range(1 + (kind == "train twice")):
+                loss = last(first(batch)).sum()
+                if "train" in kind:
+                    loss.backward()
+
+    # Products of the batch's rows with 8 x 8 weights: forwards, for the weights, and for what goes into the last layer.
+    products = {"train": 5, "evaluate": 2, "evaluate recording": 2, "train the last": 3, "train twice": 10}
+    truths: list[int] = []
+    with Status(clock=clock, window=window) as status:
+        throughput = status.throughput("t")
+        for kind, size, times in phases:
+            batch = torch.ones(size, 8)
+            for _ in range(times):
+                with throughput.step(batch):
+                    run(kind, batch)
+                    clock.pass_(1)
+                truths.append(products[kind] * 2 * size * 8 * 8)
+                stats = throughput.stats()
+                steps = list(zip(throughput._window, truths[-window:], strict=True))
+                timed = [truth for step, truth in steps if step.ran.counted is None] or truths[-window:]
+                if stats.flops_exact:
+                    assert stats.flops_per_s == pytest.approx(sum(timed) / len(timed))
+        assert throughput.stats().batches == len(truths)
