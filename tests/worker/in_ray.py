@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from somatize import Broker, Graph, Node, node
-from somatize.errors import NoHost, WorkerDied
+from somatize.errors import GradientCut, NoHost, WorkerDied
 from somatize.status import Status, TaskEvent
 
 
@@ -210,9 +210,58 @@ def interrupted(broker: Broker) -> dict[str, Any]:
     return said
 
 
+class Result:
+    limit = 1
+
+    def good(self):
+        return self.limit
+
+
+def modes_there(_):
+    import torch
+
+    return [torch.is_grad_enabled(), str(torch.get_autocast_dtype("cpu")), torch.is_autocast_enabled("cpu")]
+
+
+def draws(x):
+    import torch
+
+    return x, float(torch.rand(()))
+
+
+def grows(_):
+    import torch
+
+    return torch.ones(2, requires_grad=True) * 2
+
+
+def as_here(broker: Broker) -> dict[str, Any]:
+    """What is the same at an actor as here: modes, random numbers, classes; and a gradient, which does not cross."""
+    import torch
+
+    said: dict[str, Any] = {}
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+        said["modes"] = Graph.somatize(node(modes_there).at("w1")).forward(0, broker=broker) == modes_there(0)
+    piece, items = node(draws).named("n"), list(range(20))
+    here = Graph.somatize(piece.mapped()).forward(items, seed=7)
+    said["drawn"] = Graph.somatize(piece.at("pool").mapped()).forward(items, seed=7, broker=broker) == here
+    back = Graph.somatize(node(lambda _: Result()).at("w1")).forward(0, broker=broker)
+    Result.limit = 2
+    said["own"] = [type(back) is Result, back.good()]
+    try:
+        Graph.somatize(node(grows).named("far").at("w1") >> node(lambda x: x).named("here")).forward(0, broker=broker)
+    except GradientCut as cut:
+        said["cut"] = str(cut)
+    try:
+        Graph.somatize(node(lambda x: x).named("far").at("w1")).forward(grows(0), broker=broker)
+    except GradientCut as cut:
+        said["cut there"] = str(cut)
+    return said
+
+
 def main() -> None:
     with Broker.ray({"w1": {"num_cpus": 0.5}, "pool": {"actors": 2, "num_cpus": 0.25}}) as broker:
-        said = everything(broker) | {"interrupted": interrupted(broker)}
+        said = everything(broker) | {"interrupted": interrupted(broker), "as_here": as_here(broker)}
         with Broker.ray({"big": {"num_cpus": 1000}}, start_timeout=0.5) as big:
             try:
                 Graph.somatize(node(abs).at("big")).forward(-1, broker=big)

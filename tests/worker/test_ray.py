@@ -95,6 +95,15 @@ def test_large_values_and_edits(said: dict[str, Any]) -> None:
     assert said["edited"] == [2, 3]
 
 
+def test_modes_random_numbers_and_classes_are_those_that_are_here_and_a_gradient_does_not_cross(
+    said: dict[str, Any],
+) -> None:
+    found = said["as_here"]
+    assert (found["modes"], found["drawn"], found["own"]) == (True, True, [True, 2])
+    assert found["cut"].startswith("what node 'far' returned would lose its gradient on the way back from host 'w1'")
+    assert found["cut there"].startswith("the graph's input would lose its gradient on the way to node 'far' at host")
+
+
 def test_what_cannot_be_placed_is_an_error_naming_it(said: dict[str, Any]) -> None:
     assert (
         "host 'big' asks for {'num_cpus': 1000}, which was not placed within 0.5 s; the cluster has" in said["unplaced"]
