@@ -420,6 +420,15 @@ def is_optimizer(thing: object) -> bool:
     return torch is not None and hasattr(torch, "optim") and isinstance(thing, torch.optim.Optimizer)
 
 
+def memory_of(tensor: Any) -> tuple[int, int]:
+    """The addresses on the CPU between which the elements of a tensor lie; none elsewhere."""
+    if not tensor.numel() or tensor.device.type != "cpu":
+        return 0, 0
+    far = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    start = int(tensor.data_ptr())
+    return start, start + (far + 1) * tensor.element_size()
+
+
 def is_dense(tensor: Any) -> bool:
     """Whether a tensor has a plain row of elements."""
     try:

@@ -317,6 +317,10 @@ class Connection:
         """What changed at the worker: objects and their leaves, and how a sentence names them."""
         return self._live.shipping.changed() if self._live is not None else []
 
+    def torn(self) -> str | None:
+        """What changed at the worker apart from what shares its memory here."""
+        return self._live.shipping.torn() if self._live is not None else None
+
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""
         with self._turn.once():
@@ -337,7 +341,7 @@ class Connection:
                 with contextlib.suppress(WorkerDied):  # the next has what is here
                     message = self._moved(live, "push", {}, delta.buffers)
                     shipping.pushed(delta, message.fields["changed"])
-            self._losses.given_up(shipping)
+            self._losses.given_up(shipping, things)
 
     def _moved(self, live: _Live, kind: str, fields: dict[str, Any], buffers: list[Pieces]) -> Message:
         try:

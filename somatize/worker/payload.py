@@ -162,6 +162,29 @@ class Names(Protocol):
     def found(self, name: int, *made: Any) -> Any:
         """The object of that name; made as `made` says where there is none."""
 
+    def taken(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
+        """Give an object what a `Record` says of it."""
+
+
+class Record:
+    """An object, those of its leaves that are sent with their values, and those that it has no more.
+
+    It is taken as it is unpickled, so that what comes later finds classes whole.
+    """
+
+    def __init__(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
+        self.thing = thing
+        self.values = values
+        self.gone = gone
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _taken, (self.thing, self.values, self.gone)
+
+
+def _taken(thing: Any, values: dict[str, Any], gone: list[str]) -> None:
+    assert _found.names is not None
+    _found.names.taken(thing, values, gone)
+
 
 class Bare:
     """An object as it is pickled where it has no name: its class and content, or of a tensor its elements."""
@@ -504,7 +527,15 @@ def _reduced_in_state(pickler: Any, thing: Any, cls: type) -> Any:
         return _named, name
     if cls is Bare:
         return _bared(thing.thing)
+    if cls is functools.cached_property:  # which may hold a lock
+        return _cached_property, (thing.func, getattr(thing, "attrname", None))
     return NotImplemented if pickler.by_name and (cls is types.FunctionType or isinstance(thing, type)) else None
+
+
+def _cached_property(func: Any, name: str | None) -> Any:
+    made = functools.cached_property(func)
+    made.attrname = name
+    return made
 
 
 def _bared(thing: Any) -> tuple[Any, ...]:

@@ -368,6 +368,10 @@ class ActorConnection:
         """What changed at the actor: objects and their leaves, and how a sentence names them."""
         return self._shipping.changed()
 
+    def torn(self) -> str | None:
+        """What changed at the actor apart from what shares its memory here."""
+        return self._shipping.torn()
+
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""
         with self._turn.once():
@@ -385,7 +389,7 @@ class ActorConnection:
                 with suppress(WorkerDied):  # the next has what is here
                     changed = self._asked(self._actor.push.remote(*map(payload.Apart, delta.buffers)))
                     self._shipping.pushed(delta, changed)
-            self._losses.given_up(self._shipping)
+            self._losses.given_up(self._shipping, things)
 
     def _asked(self, reference: Any) -> Any:
         try:

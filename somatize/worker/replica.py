@@ -28,6 +28,7 @@ from somatize import tensors
 from somatize.codecs import arrays
 from somatize.errors import NotSendable
 from somatize.keys.outside import is_library
+from somatize.keys.working_state import working_names
 from somatize.pieces import Node
 
 from . import modules, payload
@@ -37,8 +38,6 @@ Leaf: TypeAlias = tuple[int, str]
 """The name of an object, and one of its leaves."""
 
 Digests: TypeAlias = dict[int, dict[str, Any]]
-Record: TypeAlias = tuple[Any, dict[str, Any], list[str]]
-"""An object, those of its leaves that are sent with their values, and those that it has no more."""
 
 _SCALARS = frozenset({str, bytes, int, bool, type(None)})
 _CONTAINERS = frozenset({list, dict, set, OrderedDict, bytearray})
@@ -70,7 +69,7 @@ class Space:
 class Entry:
     """An object with a name."""
 
-    __slots__ = ("base", "direct", "kind", "known", "name", "owners", "refer", "where")
+    __slots__ = ("base", "direct", "kind", "known", "name", "owners", "refer", "where", "working")
 
     def __init__(self, name: int, kind: str, refer: Callable[[], Any], where: Leaf | None) -> None:
         self.name = name
@@ -83,6 +82,8 @@ class Entry:
         """Whether the other end has it."""
         self.base: dict[str, Any] = {}
         """The digests of its leaves when both ends agreed on them."""
+        self.working: frozenset[str] = frozenset()
+        """Attributes that each end has of its own: only `forward` makes them (`keys.working_state`)."""
         self.owners: list[Any] = []
         """Of a captured variable, the functions that have it."""
 
@@ -121,6 +122,9 @@ class Replica:
         self._named_late = self._has_inlined = False
         self._making: set[int] | None = None
         self._pinned: dict[Leaf, Any] = {}
+        self._taken: set[Leaf] = set()
+        self.overlaps: set[Leaf] = set()
+        """Leaves here with elements in memory that another one has too, which is no longer so at the other end."""
 
     # -- names
 
@@ -222,6 +226,8 @@ class Replica:
             self._spaces[id(thing.scope)] = thing
         elif kind in ("tensor", "array", "instance", "whole"):
             self._named_late = True
+        if kind in ("instance", "module"):
+            entry.working = _working(thing)
         entry.known = False
         return name
 
@@ -443,6 +449,8 @@ class Replica:
             by, args = thing.__reduce_ex__(5)[:2]
             if by is not copyreg.__newobj__ or len(args) != 1:  # type: ignore[attr-defined]
                 return type(thing), payload.Bare(thing)
+        if kind in ("instance", "module"):
+            return type(thing), self.entries[self._names[id(thing)]].working
         return () if kind in ("cell", "box") else (type(thing),)
 
     # -- what changed
@@ -454,10 +462,10 @@ class Replica:
             entry = self.entries.get(name)
             if entry is None or entry.base == now:
                 continue
-            base = entry.base
-            found.update((name, leaf) for leaf, digest in now.items() if base.get(leaf, _ABSENT) != digest)
-            if entry.kind != "space":
-                found.update((name, leaf) for leaf in base if leaf not in now)
+            base, fixed = entry.base, "s." if entry.known else ""  # which are sent once
+            different = {leaf for leaf, digest in now.items() if base.get(leaf, _ABSENT) != digest}
+            gone = {leaf for leaf in base if leaf not in now} if entry.kind != "space" else set()
+            found.update((name, leaf) for leaf in different | gone if not fixed or leaf[:2] != fixed)
         return found
 
     def tied(self, leaves: Iterable[Leaf], roots: Iterable[int], state: Digests) -> set[Leaf]:
@@ -517,6 +525,8 @@ class Replica:
             more = {(name, leaf) for name in made if name in state for leaf in state[name]} - wanted
             wanted |= more
             if not late and not more:
+                if self._side > 0 and any(self.entries[name].kind in ("tensor", "array") for name in made):
+                    self._find_overlaps(state)
                 sent = {
                     (name, leaf): state[name].get(leaf, _ABSENT)
                     for name, leaf in wanted
@@ -526,12 +536,29 @@ class Replica:
             state.update({name: now for name, now in self.walk(late).items() if name not in state})
             state.update({name: {} for name in late if name not in state})
 
-    def _records(self, wanted: set[Leaf], state: Digests) -> list[Record]:
+    def _find_overlaps(self, state: Digests) -> None:
+        places: list[tuple[int, int, Leaf]] = []
+        for name in state:
+            entry = self.entries.get(name)
+            if entry is not None and entry.kind in ("tensor", "array"):
+                start, end = _memory_of(entry.refer())
+                if start < end:
+                    places.append((start, end, (name, "data")))
+        places.sort()
+        last = (0, 0, (0, ""))
+        for place in places:
+            if place[0] < last[1]:
+                self.overlaps |= {last[2], place[2]}
+            last = max(last, place, key=lambda one: one[1])
+
+    def _records(self, wanted: set[Leaf], state: Digests) -> list[payload.Record]:
         by_name: dict[int, set[str]] = {}
         for name, leaf in wanted:
             by_name.setdefault(name, set()).add(leaf)
-        records: list[Record] = []
-        for name, leaves in by_name.items():
+        code: list[payload.Record] = []  # which comes first, as others may be made by it
+        plain: list[payload.Record] = []
+        records: list[payload.Record] = []
+        for name, leaves in sorted(by_name.items()):
             entry = self.entries.get(name)
             thing = entry.refer() if entry is not None else None
             if entry is None or thing is None:
@@ -544,8 +571,12 @@ class Replica:
             if entry.kind in ("tensor", "array") and not entry.known:
                 values.pop("data", None)  # it is made with it
             gone = [leaf for leaf in leaves if leaf not in state.get(name, {}) or state[name][leaf] == _ABSENT]
-            records.append((thing, values, gone))
-        return records
+            if entry.kind in ("space", "cell"):
+                simple = {leaf: value for leaf, value in values.items() if isinstance(value, _IMMUTABLE)}
+                plain.append(payload.Record(thing, simple, gone))
+                values, gone = {leaf: value for leaf, value in values.items() if leaf not in simple}, []
+            (code if entry.kind in ("class", "function") else records).append(payload.Record(thing, values, gone))
+        return [*code, *plain, *records]
 
     def agreed(self, delta: Delta) -> None:
         """The other end has what was sent."""
@@ -575,19 +606,26 @@ class Replica:
     def load(self, buffers: list[memoryview], *, reply: bool = False) -> set[Leaf]:
         """Take over what the other end sent, in place; gives the leaves that are as the other end has them."""
         made_before = {name for name, entry in self.entries.items() if entry.known}
-        records: list[Record] = payload.unpack_state(buffers, self, reply=reply)
-        taken: set[Leaf] = set()
-        for thing, values, gone in records:
-            name = self._names[id(thing)]
-            kind = self.entries[name].kind
-            for leaf, value in sorted(values.items(), key=lambda each: _ORDER.get(each[0], 1)):
-                _put(thing, kind, leaf, value)
-            for leaf in gone:
-                _take_away(thing, kind, leaf)
-            taken.update((name, leaf) for leaf in [*values, *gone])
-        fresh = {name for name, entry in self.entries.items() if entry.known and name not in made_before}
-        for name in fresh:
-            _made(self.entries[name].refer(), self.entries[name].kind)
+        taken = self._taken = set()
+        try:
+            payload.unpack_state(buffers, self, reply=reply)
+        finally:
+            fresh = {name for name, entry in self.entries.items() if entry.known and name not in made_before}
+            self._agree(taken, fresh)
+        return taken
+
+    def taken(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
+        """For the unpickler: give an object the values of leaves, and take those away that are gone."""
+        name = self._names[id(thing)]
+        kind = self.entries[name].kind
+        for leaf, value in sorted(values.items(), key=lambda each: _ORDER.get(each[0], 1)):
+            _put(thing, kind, leaf, value)
+        for leaf in gone:
+            _take_away(thing, kind, leaf)
+        _made(thing, kind)
+        self._taken.update((name, leaf) for leaf in [*values, *gone])
+
+    def _agree(self, taken: set[Leaf], fresh: set[int]) -> None:
         names = list({name for name, _ in taken} | fresh)
         state = self.walk(names)
         for name in names:
@@ -601,7 +639,6 @@ class Replica:
                 taken.update((name, leaf) for leaf in now)
             if entry.kind == "space":
                 self._agree_on_globals(entry, {leaf for at, leaf in taken if at == name})
-        return taken
 
     def _agree_on_globals(self, entry: Entry, leaves: set[str]) -> None:
         scope, held = entry.refer().scope, {}
@@ -616,10 +653,12 @@ class Replica:
         if entry is None or thing is None:
             if not kind:
                 raise NotSendable("the two ends no longer agree on what they have; close the broker and start again")
-            thing = _make(kind, *made)
+            working = made[-1] if kind in ("instance", "module") else frozenset()
+            thing = _make(kind, *(made[:1] if kind in ("instance", "module") else made))
             self._at = None
             self._enter(thing, kind, name)
             entry = self.entries[name]
+            entry.working = working
         entry.known = True
         return thing
 
@@ -633,7 +672,7 @@ def _itself(thing: Any) -> Any:
 
 def _kind_of(thing: Any, cls: type) -> str | None:
     fixed = {types.CellType: "cell", Space: "space", Box: "box"}.get(cls)
-    if fixed is not None:
+    if fixed is not None or cls is functools.cached_property:
         return fixed
     if tensors.is_parameter(cls):
         return "parameter"
@@ -687,6 +726,7 @@ _PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     staticmethod: lambda value: (value.__func__,),
     classmethod: lambda value: (value.__func__,),
     property: lambda value: (value.fget, value.fset, value.fdel, value.__doc__),
+    functools.cached_property: lambda value: (value.func,),
     types.MethodType: lambda value: (value.__self__, value.__func__.__name__),
     functools.partial: lambda value: (
         value.func,
@@ -704,6 +744,18 @@ def _is_shared(thing: Any) -> bool:
     """Whether two leaves that hold this very object share what may change."""
     cls = type(thing)
     return not cls.__name__.endswith("DType") and tensors.plain_words(thing) is None
+
+
+def _memory_of(thing: Any) -> tuple[int, int]:
+    """The addresses between which the elements of a tensor or array lie."""
+    if tensors.is_tensor(thing):
+        return tensors.memory_of(thing)
+    if not thing.size:
+        return 0, 0
+    start = end = int(thing.__array_interface__["data"][0])
+    for size, step in zip(thing.shape, thing.strides, strict=True):
+        start, end = min(start, start + (size - 1) * step), max(end, end + (size - 1) * step)
+    return start, end + thing.itemsize
 
 
 def _elements(thing: Any) -> Any:
@@ -748,7 +800,7 @@ def _leaves(thing: Any, entry: Entry) -> Iterator[tuple[str, Any]]:
         yield "thing", thing.thing if not entry.owners else entry.owners[0]()
     else:
         yield "class", type(thing)
-        yield from _attributes(thing, kind)
+        yield from _attributes(thing, kind, entry.working)
 
 
 def _has_getstate(thing: Any) -> bool:
@@ -756,16 +808,22 @@ def _has_getstate(thing: Any) -> bool:
     return own is not object.__getstate__
 
 
-def _attributes(thing: Any, kind: str) -> Iterator[tuple[str, Any]]:
+def _working(thing: Any) -> frozenset[str]:
+    cls = type(thing)
+    found = working_names(cls, "forward") if hasattr(cls, "forward") else frozenset()
+    return frozenset(name for name in found if getattr(thing, name, None) is None)
+
+
+def _attributes(thing: Any, kind: str, working: frozenset[str]) -> Iterator[tuple[str, Any]]:
     held: dict[str, Any] = getattr(thing, "__dict__", {})
     if kind == "module":
         if _has_getstate(thing):
             held = thing.__getstate__()
         for mark, name in _OF_MODULES.items():
-            yield from ((f"{mark}.{key}", value) for key, value in held[name].items())
+            yield from ((f"{mark}.{key}", value) for key, value in held[name].items() if key not in working)
     for key, value in list(held.items()):
-        if key == _NOTED:
-            yield "s.arguments", value
+        if key == _NOTED or key in working:
+            yield f"s.{key}", value
         elif not (kind == "module" and key in _MODULES_OWN) and not (kind == "optimizer" and key == "step"):
             yield f"a.{key}", value
     for cls in type(thing).__mro__:
@@ -896,8 +954,6 @@ def _put_in_instance(thing: Any, kind: str, leaf: str, key: str, value: Any) -> 
     if leaf == "class":
         if type(thing) is not value:
             thing.__class__ = value
-    elif leaf == "s.arguments":
-        thing.__dict__[_NOTED] = value
     elif kind == "module" and leaf[0] in _OF_MODULES:
         thing.__dict__[_OF_MODULES[leaf[0]]][key] = value
     elif kind == "optimizer" and key == "state" and key in thing.__dict__:

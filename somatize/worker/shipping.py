@@ -120,7 +120,7 @@ class Shipping:
             self.refuse_lost(
                 lost, {steps[number].node: thing for number, thing in zip(trip.slice.steps, things, strict=True)}
             )
-            self._refuse_others()
+            self._refuse_others(keys)
             delta = self._delta(keys, state)
         except NotSendable as wrong:
             at, node = self._blamed(trip, keys)
@@ -153,7 +153,8 @@ class Shipping:
         if not lost:
             return
         reached = {node: self.replica.walk([self.replica.root(thing)]) for node, thing in things.items()}
-        mine = [one for one in lost if self.replica.has(one.refer())]
+        all_reached = {name for state in reached.values() for name in state}
+        mine = [one for one in lost if self.replica.name_of(one.refer()) in all_reached]
         if mine:
             names = {self.replica.name_of(one.refer()) for one in mine}
             found = [repr(node) for node, state in reached.items() if not names.isdisjoint(state)]
@@ -164,13 +165,15 @@ class Shipping:
                 "g.push(broker) goes on from the state that is here"
             )
 
-    def _refuse_others(self) -> None:
+    def _refuse_others(self, keys: list[int]) -> None:
         """Raise `StateConflict` where an object of the trip was changed at another worker."""
-        for other in list(OTHERS):
+        others = [other for other in list(OTHERS) if other is not self and other.there]
+        reached = self.replica.walk(keys) if others else {}
+        for other in others:
             if other is not self and other.there:
                 for leaf in list(other.there):
                     entry = other.replica.entries.get(leaf[0])
-                    if entry is not None and self.replica.has(entry.refer()):
+                    if entry is not None and self.replica.name_of(entry.refer()) in reached:
                         raise StateConflict(
                             f"{other.replica.describe(leaf)} was changed at {other.called()}, and is to run at "
                             f"{self.called()}; g.pull(broker) of the graph that has it there brings its state "
@@ -190,6 +193,11 @@ class Shipping:
             if thing is not None:
                 found.append((thing, leaf, self.replica.describe((name, leaf))))
         return found
+
+    def torn(self) -> str | None:
+        """What changed at the worker and shares its memory with something else here, which it does not there."""
+        torn = sorted(self.there & self.replica.overlaps)
+        return self.replica.describe(torn[0]) if torn else None
 
     def pulls(self, things: dict[str, Any]) -> dict[str, Any]:
         """What is asked of a worker whose state of some nodes is to come home."""
@@ -330,8 +338,9 @@ class Losses:
 
     def ended(self, shipping: Shipping, how: str) -> None:
         """A worker ended, and what it had with it."""
-        self._how = how
-        self.lost += shipping.lost(how)
+        lost = shipping.lost(how)
+        self._how = "" if lost else how
+        self.lost += lost
 
     def changed(self, trip: Trip) -> None:
         """The nodes of a trip changed their state there."""
@@ -347,9 +356,12 @@ class Losses:
             warn(f"{self._how}; it had nothing that is not here too, and was replaced")
             self._how = ""
 
-    def given_up(self, shipping: Shipping) -> None:
+    def given_up(self, shipping: Shipping, things: dict[str, Any]) -> None:
         """What there is here of some nodes is their state from now on."""
-        self.lost = [one for one in self.lost if not shipping.replica.has(one.refer())]
+        if self.lost:
+            replica = shipping.replica
+            reached = replica.walk([replica.root(thing) for thing in things.values()])
+            self.lost = [one for one in self.lost if replica.name_of(one.refer()) not in reached]
 
 
 def things_of(trip: Trip) -> list[Any]:
