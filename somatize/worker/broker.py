@@ -134,22 +134,23 @@ class Broker:
         self.hosts()
         connection = self._connections[trip.slice.host][at]
         landed: Landed = connection.carry(trip, hear)
-        wrong = self._divided(connection, trip.slice.host) if landed.error is None else None
+        wrong = self._divided(connection, trip) if landed.error is None else None
         return landed if wrong is None else Landed({}, StateConflict(wrong), trip.slice.steps[0])
 
-    def _divided(self, connection: Any, host: str) -> str | None:
+    def _divided(self, connection: Any, trip: Trip) -> str | None:
         """What is wrong with state that changed at a worker: it is one here and two there."""
-        torn = connection.torn()
+        host = trip.slice.host
+        torn = connection.changed_by(trip, torn=True)
         if torn is not None:
             return (
                 f"{torn} was changed at host {host!r} and shares its memory with something else here, which it does "
                 "not there; let one of them be a copy; g.push(broker) sends the state that is here"
             )
-        changed = connection.changed() if self._widths[host] > 1 else []
-        if not changed:
+        changed = connection.changed_by(trip) if self._widths[host] > 1 else None
+        if changed is None:
             return None
         return (
-            f"{changed[0][2]} was changed at one worker of host {host!r}, which has {self._widths[host]}, and the "
+            f"{changed} was changed at one worker of host {host!r}, which has {self._widths[host]}, and the "
             "others have it as it was; let it run where there is one worker, or keep what it learns out of it; "
             "g.push(broker) sends the state that is here"
         )

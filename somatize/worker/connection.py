@@ -165,6 +165,7 @@ class Connection:
         if live is not None:
             how = f"host {self.host!r} has another worker in a forked process"
             self._losses.lost += live.shipping.lost(how)
+            live.shipping.there.clear()
             if live.wire.segments is not None:
                 live.wire.segments.forked()
 
@@ -175,7 +176,9 @@ class Connection:
         if live.wire.segments is not None:
             live.wire.segments.close()
         ended = live.process.end(within)
-        if not self._closed:
+        if self._closed:
+            live.shipping.there.clear()
+        else:
             self._losses.ended(live.shipping, f"the worker of host {self.host!r} ended by {ended}")
         return ended
 
@@ -317,9 +320,9 @@ class Connection:
         """What changed at the worker: objects and their leaves, and how a sentence names them."""
         return self._live.shipping.changed() if self._live is not None else []
 
-    def torn(self) -> str | None:
-        """What changed at the worker apart from what shares its memory here."""
-        return self._live.shipping.torn() if self._live is not None else None
+    def changed_by(self, trip: Trip, *, torn: bool = False) -> str | None:
+        """The same of the nodes of a trip, as `Shipping.changed_by` says it."""
+        return self._live.shipping.changed_by(trip, torn=torn) if self._live is not None else None
 
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""

@@ -368,9 +368,9 @@ class ActorConnection:
         """What changed at the actor: objects and their leaves, and how a sentence names them."""
         return self._shipping.changed()
 
-    def torn(self) -> str | None:
-        """What changed at the actor apart from what shares its memory here."""
-        return self._shipping.torn()
+    def changed_by(self, trip: Trip, *, torn: bool = False) -> str | None:
+        """The same of the nodes of a trip, as `Shipping.changed_by` says it."""
+        return self._shipping.changed_by(trip, torn=torn)
 
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""
@@ -498,6 +498,7 @@ class ActorConnection:
         """End the actor."""
         if not self._closed:
             self._closed = True
+            self._shipping.there.clear()
             if self._actor is not None and ray.is_initialized():
                 ray.kill(self._actor)
 

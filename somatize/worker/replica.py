@@ -191,14 +191,15 @@ class Replica:
 
     def _path(self, leaf: Leaf) -> tuple[str | None, str]:
         """The node through which a leaf was found, and the way from there."""
-        name, words = leaf[0], _words(leaf[1])
+        name, words, within = leaf[0], _words(leaf[1]), True
         seen = {name}
         while name not in self.labels:
             entry = self.entries.get(name)
             if entry is None or entry.where is None or entry.where[0] in seen:
                 return None, words.lstrip(".")
             name = entry.where[0]
-            words = _words(entry.where[1]) + words
+            within = within and entry.kind != "space"  # a global is called as it is, wherever it is read
+            words = _words(entry.where[1]) + words if within else words
             seen.add(name)
         return self.labels[name], words.lstrip(".")
 

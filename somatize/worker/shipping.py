@@ -194,10 +194,17 @@ class Shipping:
                 found.append((thing, leaf, self.replica.describe((name, leaf))))
         return found
 
-    def torn(self) -> str | None:
-        """What changed at the worker and shares its memory with something else here, which it does not there."""
-        torn = sorted(self.there & self.replica.overlaps)
-        return self.replica.describe(torn[0]) if torn else None
+    def changed_by(self, trip: Trip, *, torn: bool = False) -> str | None:
+        """What changed at the worker of what the nodes of a trip have, for a sentence, or None.
+
+        Where it is `torn` only what shares its memory with something else here, which it does not there.
+        """
+        there = self.there & self.replica.overlaps if torn else self.there
+        if not there:
+            return None
+        reached = self.replica.walk([self.replica.root(thing) for thing in things_of(trip)])
+        found = sorted(leaf for leaf in there if leaf[0] in reached)
+        return self.replica.describe(found[0]) if found else None
 
     def pulls(self, things: dict[str, Any]) -> dict[str, Any]:
         """What is asked of a worker whose state of some nodes is to come home."""
@@ -341,6 +348,7 @@ class Losses:
         lost = shipping.lost(how)
         self._how = "" if lost else how
         self.lost += lost
+        shipping.there.clear()
 
     def changed(self, trip: Trip) -> None:
         """The nodes of a trip changed their state there."""
