@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,19 @@ def forget(opened: Opened, names: Iterable[str]) -> None:
     wanted = list(names)
     with alone_at_the_door(opened):
         repair(opened)
-        opened.records.write(lambda txn: _forget_all(opened, txn, wanted))
+        _with_room(opened, lambda: opened.records.write(lambda txn: _forget_all(opened, txn, wanted)))
+
+
+def _with_room(opened: Opened, work: Callable[[], None]) -> None:
+    """Do what makes room: where the disk has none, in the room that the store holds for this."""
+    try:
+        work()
+    except OSError as error:
+        if not place.is_for_want_of_room(error) or not place.give_room(opened.path):
+            raise
+        work()
+    finally:
+        place.reserve(opened.path)
 
 
 def rename(opened: Opened, name: str, to: str) -> None:
@@ -102,10 +116,22 @@ def _rename(txn: Writing, run: int, name: str, to: str) -> None:
 def compact(opened: Opened) -> None:
     """Give the space of what was forgotten back to the disk; also while others read and write."""
     with alone_at_the_door(opened):
-        repair(opened)
-        opened.flush()
-        opened.records.compact()
-        opened.values.compact()
+        try:
+            repair(opened)
+            opened.flush()
+        except OSError as error:
+            if not place.is_for_want_of_room(error):
+                raise  # else what is not committed stays in the journals, which compacting leaves alone
+        # The larger one first: what it gives back is room for the other.
+        waiting = sorted((opened.values, opened.records), key=lambda one: one.path.stat().st_size)
+        _with_room(opened, lambda: _compact(waiting))
+
+
+def _compact(waiting: list[Environment]) -> None:
+    """Compact each, the last first; those that are left had no room."""
+    while waiting:
+        waiting[-1].compact()
+        waiting.pop()
 
 
 def copy(opened: Opened, target: Path, make: Callable[[Path], Any]) -> None:
@@ -145,6 +171,8 @@ def _copy_environment(environment: Environment, target: Path) -> None:
 
 
 def _copy_if_there(source: str, target: str) -> None:
+    if not stat.S_ISREG(Path(source).lstat().st_mode if os.path.lexists(source) else 0):
+        return  # nothing of a store's: a device may never end
     try:
         shutil.copyfile(source, target)
     except FileNotFoundError:

@@ -19,9 +19,9 @@ import msgpack
 import xxhash
 
 from somatize import codecs
-from somatize.errors import BadName, DamagedStore, NotStored
+from somatize.errors import BadName, DamagedStore, NotStored, NotWritten
 
-from . import schema, values
+from . import place, schema, values
 from .environment import BadValue, Reading, Writing
 from .opened import Opened
 from .used import last_used
@@ -30,6 +30,8 @@ _MADE_BY_HAND = b"h"
 _AT_HAND, _LITTLE = 16, 1 << 14
 """How many values, and of how many bytes, a look brings along."""
 _FEW = 1 << 12
+_AT_FIRST, _AT_MOST = 4, 256
+"""How many entries are taken away in one transaction on a disk without room: more, as what went makes room."""
 
 
 class Entry(NamedTuple):
@@ -155,10 +157,43 @@ def entries(opened: Opened, prefix: str = "") -> list[Entry]:
 
 
 def forget(opened: Opened, chosen: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
-    """Take away the entries that `chosen` picks of all, at once, and the bytes no other name points at."""
+    """Take away the entries that `chosen` picks of all, at once, and the bytes no other name points at.
+
+    On a disk without room they go a few at a time, in the room that the store holds for this, and then in theirs.
+    """
     opened.must_be_writable()
-    opened.used.write(opened)
-    return opened.values.write(lambda txn: _forget(opened, txn, chosen))
+    try:
+        opened.used.write(opened)
+        return opened.values.write(lambda txn: _forget(opened, txn, chosen))
+    except NotWritten as error:
+        if not place.is_for_want_of_room(error):
+            raise
+    place.give_room(opened.path)
+    try:
+        return _forget_some_at_a_time(opened, chosen)
+    finally:
+        place.reserve(opened.path)
+
+
+def _forget_some_at_a_time(opened: Opened, chosen: Callable[[list[Entry]], list[Entry]]) -> list[Entry]:
+    noted = opened.used.noted()
+    found = opened.values.read_retried(lambda reading: [entry for entry, _ in _entries(reading, "")])
+    found = [entry._replace(used=max(entry.used, noted.get(_key(entry.name), 0.0))) for entry in found]
+    left, gone, size = chosen(found), [], _AT_FIRST
+    while left:
+        names = {entry.name for entry in left[:size]}
+        try:
+            some = opened.values.write(
+                lambda txn: _forget(opened, txn, lambda all: [one for one in all if one.name in names])  # noqa: B023
+            )
+        except NotWritten as error:
+            if size == 1 or not place.is_for_want_of_room(error):
+                raise
+            size //= 2
+            continue
+        gone += some
+        left, size = left[size:], max(_AT_FIRST, min(len(gone) // 16, _AT_MOST))
+    return gone
 
 
 def shown(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +260,8 @@ def _is_as_kept(data: bytes | memoryview, digest: str, entry: bytes) -> bool:
 
 def _read_file(path: Path) -> memoryview:
     """A file's bytes in memory of their own, to be given away: what is made of them need not be copied."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
     with path.open("rb", buffering=0) as file:
         size = path.stat().st_size
         head = file.read(codecs.HEAD)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import DamagedStore, StoreReadOnly
+from somatize.errors import DamagedStore, SomatizeError, StoreReadOnly
 from somatize.service_thread import ServiceThread
 
 from . import place
@@ -171,6 +171,7 @@ class Opened:
             )
         if not self._complete:
             place.complete(self.path)
+            place.reserve(self.path)
             self._complete = True
 
     def flush(self) -> None:
@@ -188,7 +189,10 @@ class Opened:
         """Let go of every file; False, and nothing is let go of, where somebody goes on reading."""
         if self._committer is not None:
             self._committer.stop()
-        self.used.write(self)
+        try:
+            self.used.write(self)
+        except SomatizeError:
+            pass  # when kept values were used; a full disk has no room for it
         environments = [one for one in (self.records, self._values) if one is not None]
         with ExitStack() as stack:
             if not all(stack.enter_context(one.shut(_PATIENCE)) for one in environments):

@@ -181,11 +181,14 @@ def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
 
 def journal_files(opened: Opened) -> list[Path]:
     """The journals there are, in order of writer and generation."""
+    directory = opened.journals
     try:
-        there = [opened.journals / name for name in sorted(os.listdir(opened.journals))]  # noqa: PTH208  looked at often
+        with os.scandir(directory) as entries:
+            # What is no file is none: to open a pipe waits for ever. `check` names it.
+            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     except FileNotFoundError:
         return []  # a copy that lost empty directories
-    return [path for path in there if journal.parse_name(path) is not None]
+    return [path for name in names if journal.parse_name(path := directory / name) is not None]
 
 
 def live_writers(opened: Opened, run: int | None = None) -> set[int]:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from somatize.errors import (
     DamagedStore,
     NewerFormat,
     NoStore,
+    NotWritten,
     SomatizeError,
     StoreError,
     StoreReadOnly,
@@ -36,6 +38,8 @@ LOCKS = "locks"
 NUMBERS = "numbers"
 JOURNALS = "journals"
 FILES = "files"
+_RESERVE, _RESERVED = "reserve", 256 << 10
+"""A file of so many bytes that a full disk gives back to what makes room: taking away needs room to write in."""
 _PARTS = {LOCKS: Path.is_file, NUMBERS: Path.is_file, JOURNALS: Path.is_dir, FILES: Path.is_dir}
 _MISSING, _OTHER = "is missing from the store", "is not what a store has under this name"
 _LMDB_FILES = tuple(f"{name}.lmdb{end}" for name in (RECORDS, VALUES) for end in ("", "-lock"))
@@ -58,8 +62,10 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def refusal(path: Path, error: OSError) -> StoreError:
-    """What is raised where the system refuses something about a store, beside having no room for it."""
+    """What is raised where the system refuses something about a store."""
     why = error.strerror or str(error)
+    if is_for_want_of_room(error):
+        return NotWritten(error.errno, why, os.fsdecode(error.filename or path))
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StoreError(f"{path}: {why}; close files or other stores, or raise the limit (ulimit -n)")
     file = error.filename if isinstance(error.filename, str | bytes | os.PathLike) else None
@@ -75,11 +81,11 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise NoStore(f"{path} is a file; a store is a directory") from None
+    except (FileExistsError, NotADirectoryError):
+        raise NoStore(f"{path} is a file or lies below one; a store is a directory") from None
     except PermissionError:
         raise StoreReadOnly(f"{path} does not exist, and may not be made in {path.parent}") from None
-    if (path / _FORMAT_NAME).exists():
+    if os.path.lexists(path / _FORMAT_NAME):
         check_format(path)
         return
     strangers = [name for name in sorted(one.name for one in path.iterdir()) if not _ours(name)]
@@ -114,6 +120,8 @@ def may_become(path: Path) -> bool:
 def has_format(path: Path) -> bool | None:
     """Whether a directory says that it is a store of a format; None if it says nothing yet."""
     try:
+        if os.path.lexists(path / _FORMAT_NAME) and not (path / _FORMAT_NAME).is_file():
+            return False
         said = (path / _FORMAT_NAME).read_bytes()
     except OSError:
         return None
@@ -139,7 +147,7 @@ def _of_lmdb(name: str) -> bool:
 
 def _ours(name: str) -> bool:
     # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
-    return name.startswith(_MAKING) or name in {*_LMDB_FILES, LOCKS, NUMBERS, JOURNALS, FILES}
+    return name.startswith(_MAKING) or name in {*_LMDB_FILES, LOCKS, NUMBERS, JOURNALS, FILES, _RESERVE}
 
 
 def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> None:
@@ -163,6 +171,8 @@ def check_format(path: Path) -> None:
     """Raise unless `path` is a store this version can read: `NoStore`, `DamagedStore` or `NewerFormat`."""
     if not path.is_dir():
         raise NoStore(f"there is no store at {path}: {'it is a file' if path.exists() else 'no such directory'}")
+    if os.path.lexists(path / _FORMAT_NAME):
+        _must_be_file(path / _FORMAT_NAME)
     try:
         said = (path / _FORMAT_NAME).read_bytes()
     except FileNotFoundError:
@@ -174,10 +184,20 @@ def check_format(path: Path) -> None:
     if int(number) > FORMAT:
         raise NewerFormat(f"{path} has format {int(number)}; this somatize reads up to {FORMAT}: upgrade it to read on")
     for name in (RECORDS, VALUES):
-        newest(path, name)
+        file = newest(path, name)
+        _must_be_file(file)
+        lock = file.with_name(f"{file.name}-lock")
+        if os.path.lexists(lock):
+            _must_be_file(lock)
     for name, wrong in parts(path).items():
         if wrong == _OTHER:
             raise DamagedStore(f"{path / name} {wrong}")
+
+
+def _must_be_file(file: Path) -> None:
+    """Raise `DamagedStore` for what is no plain file: to open a pipe waits for ever."""
+    if not file.is_file():
+        raise DamagedStore(f"{file} {_OTHER}")
 
 
 def parts(path: Path) -> dict[str, str]:
@@ -195,11 +215,41 @@ def complete(path: Path) -> None:
             (path / name).mkdir(exist_ok=True)
 
 
+def reserve(path: Path) -> None:
+    """Hold some room for `give_room`, where there is any."""
+    file = path / _RESERVE
+    try:
+        if os.path.lexists(file) or os.statvfs(path).f_bavail * os.statvfs(path).f_frsize < 2 * _RESERVED:
+            return
+        making = path / f"{_MAKING}{_RESERVE}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            making.write_bytes(bytes(_RESERVED))
+            making.rename(file)
+        finally:
+            making.unlink(missing_ok=True)
+    except OSError:
+        pass
+
+
+def give_room(path: Path) -> bool:
+    """Give back the room that is held; False where none was."""
+    try:
+        (path / _RESERVE).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def is_for_want_of_room(error: OSError) -> bool:
+    """Whether a disk had no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def newest(path: Path, name: str) -> Path:
     """The LMDB file of a name: compacting one makes its successor, `records.1.lmdb` after `records.lmdb`."""
     for _ in range(3):  # a successor may take the place of what was just listed
         found = generations(path, name)[-1:]
-        if found and found[0].exists():
+        if found and os.path.lexists(found[0]):
             return found[0]
     raise DamagedStore(f"{path / name}.lmdb is missing from the store")
 

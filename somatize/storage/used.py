@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from somatize.errors import NotWritten
 
 if TYPE_CHECKING:
     from .environment import Reading, Writing
@@ -23,14 +26,23 @@ class Used:
     def note(self, opened: Opened, key: bytes) -> None:
         """It is used now."""
         self._times[key] = time.time()
-        if len(self._times) >= _BATCH:
-            self.write(opened)
+        if len(self._times) % _BATCH == 0:
+            with suppress(NotWritten):  # it stays noted, until the disk has room
+                self.write(opened)
 
     def write(self, opened: Opened) -> None:
         """Write down what is noted; where nothing may be written, let it go."""
         times, self._times = self._times, {}  # in one step, so that no lock is needed
         if times and opened.writable:
-            opened.values.write(lambda txn: _put_all(txn, times))
+            try:
+                opened.values.write(lambda txn: _put_all(txn, times))
+            except BaseException:
+                self._times = {**times, **self._times}
+                raise
+
+    def noted(self) -> dict[bytes, float]:
+        """What is not written down yet."""
+        return self._times.copy()
 
 
 def _put_all(txn: Writing, times: dict[bytes, float]) -> None:

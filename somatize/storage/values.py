@@ -80,7 +80,7 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
     digest = digest_of(data)
     key = b"d" + bytes.fromhex(digest)
     known = opened.values.read_retried(lambda reading: reading.get(key) is not None)
-    if known and (len(data) < LARGE or file_of(opened, digest).exists()):
+    if known and (len(data) < LARGE or file_of(opened, digest).is_file()):
         return digest
     if len(data) >= LARGE:
         write_file(file_of(opened, digest), data)
@@ -88,7 +88,7 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
 
     def work(txn: Writing) -> None:
         # Whoever prunes takes files away within a transaction: in this one, it is there to stay.
-        if len(data) >= LARGE and not file_of(opened, digest).exists():
+        if len(data) >= LARGE and not file_of(opened, digest).is_file():
             write_file(file_of(opened, digest), data)
         txn.put(key, held)
 
@@ -103,10 +103,10 @@ def get(opened: Opened, digest: str) -> bytes:
     if held is None:
         raise NotStored(f"the store holds nothing of digest {digest}")
     if not held and digest != digest_of(b""):
-        try:
-            held = file_of(opened, digest).read_bytes()
-        except FileNotFoundError:
-            raise DamagedStore(f"{file_of(opened, digest)} is missing from the store") from None
+        file = file_of(opened, digest)
+        if not file.is_file():  # to open a pipe waits for ever
+            raise DamagedStore(f"{file} is missing from the store")
+        held = file.read_bytes()
     if digest_of(held) != digest:
         raise DamagedStore(f"what {opened.path} holds as {digest} has other content; it was not given")
     return held

@@ -6,6 +6,7 @@ LMDB maps its lock file; a hole in it that the disk has no room for ends a proce
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import NotWritten, StoreError
+from somatize.errors import NotWritten, RecordWarning, StoreError
 from somatize.record import forwards, runs
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -106,3 +107,49 @@ def test_the_lock_files_have_no_holes(place: Path) -> None:
         assert lock.stat().st_size == 65536
         assert lock.stat().st_blocks * 512 >= 65536
     assert len(list(place.glob("*-lock"))) == 2
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_what_makes_room_does_so_on_a_full_disk(small_disk: Path, large: bool) -> None:
+    """A little is held for it; what goes is found by what was used last, also by what is noted in memory alone."""
+    store = Store(small_disk / "s")
+    with Recorder(store, run="old") as recorder:
+        for number in range(20):
+            G.forward(number, watching=recorder)
+    sizes = [1 << 20] if large else []
+    for number, size in enumerate([2000] * 80 + sizes):
+        store.keep(f"v{number:03}", bytes(size) + str(number).encode(), {"node": f"n{number % 2}"})
+    store.recall("v000")
+    fill(small_disk)
+    gone = store.prune(max_bytes=2000 * 40)
+    left = {one.name for one in store.kept()}
+    assert left | {one.name for one in gone} == {f"v{number:03}" for number in range(80 + large)}
+    assert not left & {one.name for one in gone}
+    assert "v000" in left
+    assert sum(one.bytes for one in store.kept()) <= 2000 * 40
+    for name in left:
+        assert store.recall(name).endswith(str(int(name[1:])).encode())
+    store.drop("n1")
+    assert all(one.meta["node"] == "n0" for one in store.kept())
+    store.forget("old")
+    assert runs(store) == []
+    store.compact()
+    assert store.check() == []
+    store.close()
+    recorded(small_disk / "s")
+
+
+def test_what_is_recorded_on_a_full_disk_is_there_once_a_prune_made_room(small_disk: Path) -> None:
+    store = Store(small_disk / "s")
+    for number in range(100):
+        store.keep(f"v{number:03}", bytes(3000) + str(number).encode())
+    recorder = Recorder(store, run="r")
+    fill(small_disk)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordWarning)
+        for number in range(200):
+            G.forward(number, watching=recorder)
+    assert len(store.prune(max_bytes=0)) == 100
+    store.compact()
+    recorder.close()
+    assert len(forwards(store, "r")) == 200
