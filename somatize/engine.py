@@ -303,7 +303,7 @@ def _walk_agenda(
     from .working import Works, cache_of  # what keeps loads the store, which most forwards do without
 
     cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
-    works = Works(program, forward, cache, trips, given, ordered=threads == 1 and trips is None)
+    works = Works(program, forward, cache, trips, given, ordered=trips is None and (threads == 1 or program.chain))
     return branches.walk(program, given, forward, threads, works, start, trips)
 
 

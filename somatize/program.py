@@ -69,6 +69,8 @@ class Program:
         self.named = _cached_and_above(plan)
         """The steps that need a name for something to be kept: the cached ones and all above them, in order."""
         self.keeps = bool(self.named)
+        self.chain = all(step.inputs == ((step.number - 1,) if step.number else ()) for step in plan.steps)
+        """Whether each step is fed by the one before alone, so that none ever runs beside another."""
         self.maps = any(step.marks.mapped is not None for step in plan.steps)
         self.hosts = {step.marks.host: step.node for step in reversed(plan.steps) if step.marks.host is not None}
         """The hosts its steps are to run on, each with the first of its nodes."""

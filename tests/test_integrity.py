@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from somatize import Graph, Node, Store, node
+from somatize import Graph, Node, Store, node, tensors
 from somatize.cache import CLAIMS
 from somatize.errors import KeepWarning
 
@@ -289,6 +289,19 @@ class TestTheNodeItself:
         facts = told(graph, np.arange(3.0), store, threads=threads)[1:]
         assert facts == (["ran centre", "kept centre", "ran total", "kept total"], [])
         assert told(graph, np.arange(3.0), store, threads=threads)[1] == ["recalled total"]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_miss_names_what_it_is_given_at_most_twice_and_what_nobody_else_has_not_at_all(store, monkeypatch, threads):
+    hashed, named = [], tensors.named_apart
+    monkeypatch.setattr(tensors, "named_apart", lambda tensor: hashed.append(tuple(tensor.shape)) or named(tensor))
+    graph = Graph.somatize(kept(lambda x: x[:2] * 1, "a") >> kept(lambda x: x[:1] * 1, "b"))
+    graph.forward(torch.ones(3), store=store, threads=threads)
+    assert [shape for shape in hashed if shape != (3,)] == []
+    assert len(hashed) <= 2
+    hashed.clear()
+    graph.forward(torch.ones(3), store=store, threads=threads)
+    assert hashed == [(3,)]
 
 
 def test_an_input_changed_by_a_node_that_runs_beside_is_not_kept(store):
