@@ -311,6 +311,13 @@ def test_what_is_the_same_in_both_modes_is_kept_in_training_mode(store, make):
     )
 
 
+def test_dropout_that_no_mode_turns_off_is_kept_with_a_warning(store):
+    graph = Graph.somatize(node(lambda x: nn.functional.dropout(x)).named("drop").frozen().cached())
+    _, kinds, (sentence,) = told(graph, torch.ones(4), store)
+    assert kinds == ["ran drop", "kept drop"]
+    assert "torch.nn.functional.dropout" in sentence
+
+
 def test_a_module_that_was_scripted_is_kept_once_it_evaluates(store):
     warnings.simplefilter("ignore")  # what torch says of scripting
     net = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).requires_grad_(False))

@@ -188,6 +188,8 @@ _BY_NAME: dict[str, str] = {
             os:urandom,getrandom posix:urandom,getrandom uuid:uuid1,uuid4 tempfile:mktemp,mkdtemp,mkstemp
             torch:rand,randn,randint,randperm,rand_like,randn_like,randint_like,normal,bernoulli,multinomial,poisson
             torch:get_rng_state,seed,initial_seed
+            torch.nn.functional:dropout,dropout1d,dropout2d,dropout3d,alpha_dropout,feature_alpha_dropout,rrelu
+            torch.nn.functional:gumbel_softmax,fractional_max_pool2d,fractional_max_pool3d
             """,
         )
     ),
