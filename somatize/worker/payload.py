@@ -254,7 +254,9 @@ def members_of(cls: type) -> dict[str, Any]:
     """What a class that goes by value was given, by name; registered subclasses as ``_abc_impl``."""
     import cloudpickle
 
-    return dict(cloudpickle.cloudpickle._class_getstate(cls)[0])
+    members = dict(cloudpickle.cloudpickle._class_getstate(cls)[0])
+    members.pop("__slotnames__", None)  # Python notes it as it pickles an instance
+    return members
 
 
 def skeleton_of(cls: type) -> tuple[Any, ...]:
@@ -646,6 +648,15 @@ class _Known:
         if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is vars(module):
             return found
         return make(code, vars(module), *rest)
+
+    def _function_setstate(self, assign: Any, thing: Any, state: Any) -> Any:
+        scope = thing.__globals__
+        module = modules.here(scope.get("__name__", ""))
+        if module is not None and vars(module) is scope:  # what is there may have learned; see `modules.Values`
+            attributes, rest = state
+            new = {key: value for key, value in rest["__globals__"].items() if key not in scope}
+            state = attributes, {**rest, "__globals__": new}
+        return assign(thing, state)
 
     def dynamic_subimport(self, make: Any, name: str, state: dict[str, Any]) -> Any:
         module = modules.here(name)

@@ -19,7 +19,7 @@ from .conftest import ARGV, spawned
 FILES = {
     "sent_alone.py": (
         "import dataclasses, enum\nK = 3\nTABLE = {'a': [1]}\nCOUNT = 0\n"
-        "class Cls:\n    limit = 1\n    def value(self): return self.limit + K\n"
+        "class Cls:\n    limit = 1\n    def value(self): return self.limit + K + 0 * COUNT\n"
         "@dataclasses.dataclass(slots=True)\nclass Row:\n    v: int = 1\n"
         "class Color(enum.Enum):\n    RED = 1\n"
         "KINDS = (Cls, Row, Color)\n"
@@ -173,6 +173,8 @@ def test_a_function_that_came_and_the_imported_one_share_their_globals(project: 
     by_value, by_import = Graph.somatize(node(sent_alone.count).at("w1")), far(counts_by_import)
     assert by_value.forward(0, broker=broker) == 1
     assert by_import.forward(0, broker=broker) == (2, 2)
+    assert by_value.forward(sent_alone.Cls(), broker=broker) == 3  # its class brings no globals along
+    assert by_import.forward(sent_alone.Cls(), broker=broker) == (4, 4)
 
 
 def test_an_edit_of_a_class_counts_there_too(project: Path, broker: Broker) -> None:
