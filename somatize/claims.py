@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Hashable, Iterable
 from threading import get_ident
 
-from .service_thread import Wakeup
+from .interrupts import Wakeup
 
 _LOOKS = 0.1
 """Seconds after which who waits looks whether the other is still there."""

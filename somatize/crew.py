@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from .calling import Outcome
-from .service_thread import start
+from .interrupts import start
 
 if TYPE_CHECKING:
     from .trips import Back

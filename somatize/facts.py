@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from .errors import FactError, FactWarning
+from .interrupts import from_handler
 
 Fact: TypeAlias = dict[str, str]
 """One thing that happened: text to text, its kind under ``fact``."""
@@ -189,16 +190,24 @@ def said(fact: Mapping[Any, Any], node: str | None = None) -> Fact:
     return made
 
 
+_PLAIN = frozenset({float, str, int, bool, type(None)})
+
+
 def text(value: object, key: str = "value") -> str:
     """The shortest text that reads back as `value`; for what is no scalar, a marked text and a warning.
 
     str, bool, int, float and None are scalars, and so is a numpy or torch value of one element. Never
     raises, and never holds on to what it was given. Reading a CUDA tensor waits for its stream.
     """
-    try:
+    if type(value) in _PLAIN:  # of which nothing can go wrong
         plain = _scalar(value)
-    except Exception:  # an object that will not even say what it is
-        plain = None
+    else:
+        try:
+            plain = _scalar(value)
+        except Exception as error:  # an object that will not even say what it is
+            if from_handler(error):
+                raise
+            plain = None
     if plain is None:
         plain = _scalar(_item(value))
     if plain is None:
@@ -246,7 +255,9 @@ def _item(value: object) -> object:
         if not isinstance(item, float) and getattr(getattr(value, "dtype", None), "kind", "") == "f":
             return str(item)  # of more digits than a float has
         return item
-    except Exception:
+    except Exception as error:
+        if from_handler(error):
+            raise
         return _Nothing
 
 
@@ -261,7 +272,9 @@ def _marked(value: object) -> str:
             return f"<{kind} len={len(value)}>"
         if isinstance(value, int):
             return f"<int of {value.bit_length()} bits>"
-    except Exception:
+    except Exception as error:
+        if from_handler(error):
+            raise
         return f"<{kind}>"
     return f"<{kind}>"
 

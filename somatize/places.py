@@ -16,6 +16,7 @@ from typing import Any
 
 from .errors import RecordLost, SomatizeError
 from .facts import Fact, Watcher
+from .interrupts import from_handler
 from .notices import warn
 
 
@@ -457,14 +458,16 @@ def task_here() -> Any:
 
 
 def from_outside(error: BaseException, call: Any) -> bool:
-    """Whether an exception that was caught around `call` came in before or after it, as from a signal's handler.
+    """Whether an exception that was caught around `call` is none of its own: from a signal's handler, or thrown here.
 
-    Its traceback then does not go through the code of `call`. Where that is not known, it is the call's own.
+    What came before or after the call has a traceback that does not go through its code, where that is known.
     """
     if type(call) is BuiltinMethodType and type(call.__self__) is list:
         return not isinstance(error, MemoryError)
     call = getattr(call, "__func__", call)
     code = getattr(call, "__code__", None) or getattr(getattr(type(call), "__call__", None), "__code__", None)  # noqa: B004
+    if from_handler(error):
+        return True
     if code is None or error.__traceback__ is None:
         return False
     within = error.__traceback__.tb_next

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import wraps
@@ -14,7 +13,7 @@ from .errors import BadName, NotStored, SomatizeError, StoreClosed
 from .storage import kept, place, values
 from .storage.kept import Entry as Kept
 from .storage.limits import Limit, bytes_of, seconds_of
-from .storage.opened import Opened, acquire, exclusive, release
+from .storage.opened import Opened, exclusive, hold
 from .storage.values import Named
 
 __all__ = ["Kept", "Named", "Store"]
@@ -63,9 +62,8 @@ class Store:
         self._hold(make=True)
 
     def _hold(self, *, make: bool) -> None:
-        self._opened = acquire(self._path, make=make)
-        self._release = weakref.finalize(self, release, self._opened)
-        self._release.atexit = False
+        self._reference = hold(self._path, make=make)
+        self._opened = self._reference.opened
 
     @property
     def path(self) -> Path:
@@ -80,7 +78,7 @@ class Store:
         if self._opened.pid != os.getpid():
             with exclusive():
                 if self._opened.pid != os.getpid():
-                    self._release.detach()
+                    self._reference.forget()
                     self._path = self._opened.path
                     self._hold(make=False)
         return self._opened
@@ -263,10 +261,10 @@ class Store:
                 finally:
                     self._path = self._opened.path
                     self._closed = True
-                    self._release()
+                    self._reference.give_back()
             else:
                 self._closed = True
-                self._release.detach()
+                self._reference.forget()
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from somatize import plotting
 from somatize.attribution import addressed
 from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
-from somatize.service_thread import Alone
+from somatize.interrupts import Alone
 
 from .byhand import ByHand, ending
 from .drawn import progress_picture
@@ -252,6 +252,8 @@ class Live:
 
     def _put(self, sink: LiveSink) -> None:
         tally, row, told = self._tally, sink.row, sink.said
+        if row < 0:  # an interrupt came before it told anything: it has no row
+            told.clear()
         while told:
             path, value = told.popitem()
             if type(path) is tuple:

@@ -138,18 +138,17 @@ class Recorder:
         self._open()
 
     def _open(self) -> None:
-        store = opened_stores.acquire(self._store.opened.path)
-        try:
-            self._writer = open_writer(store, self._run, self._fields)
-        except BaseException:
-            opened_stores.release(store)
-            raise
         self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
+        open_writer(opened_stores.hold(self._store.opened.path), self._run, self._fields, self._take)
         self._graphs = Graphs(self._writer)
         self._teller = Teller(self._writer, self._about, diff=self._diff)
-        self._writer.recorder = weakref.ref(self)
-        self._retire = weakref.finalize(self, self._writer.retire)
+
+    def _take(self, writer: Writer) -> None:
+        """Write by that one, which is closed at the latest when this is gone."""
+        writer.recorder = weakref.ref(self)
+        self._retire = weakref.finalize(self, writer.retire)
         self._retire.atexit = False
+        self._writer = writer
 
     def _sink(self) -> ForwardSink:
         sink = ForwardSink()
@@ -210,7 +209,7 @@ class Recorder:
     def _say_to(self, sink: ForwardSink | None, made: Fact, fact: Mapping[str, Any]) -> None:
         """Say a fact to a forward, or to the run; `made` is what was made of it."""
         writer = self._writer
-        if sink is None:
+        if sink is None or sink.forgotten:
             writer.says_of_run(made)
         elif sink.over:
             writer.says(sink, made, fact)
@@ -295,10 +294,14 @@ class Recorder:
         """
         if not self._closed:
             self._closed = True
-            self._retire.detach()
             if self._writer.pid == getpid():
-                self._teller.wait()
-                self._writer.close()
+                try:
+                    self._teller.wait()
+                    self._writer.close()
+                except BaseException:  # an interrupt: the committing thread sees to it
+                    self._writer.retire()
+                    raise
+            self._retire.detach()
 
     def __enter__(self) -> Self:
         return self

@@ -103,7 +103,7 @@ class Appender:
         `written` is called once it is there, also where an interrupt comes on the way; perhaps twice then.
         """
         if self._closed:
-            raise self._refusal()
+            raise self._refusal(pending)
         if not self.backlog:
             try:
                 self._append(pending, kind, time_ns() // 1000, said, written)
@@ -114,8 +114,8 @@ class Appender:
             self.backlog.add(pending, kind, time_ns() // 1000, said)
         return False
 
-    def _refusal(self) -> RecorderClosed | RecordLost:
-        if self.exiting:
+    def _refusal(self, pending: Pending | None) -> RecorderClosed | RecordLost:
+        if self.exiting and pending is not None:
             return RecordLost(f"the process ends: a forward of run {self.name!r} that goes on is not recorded any more")
         return RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
 

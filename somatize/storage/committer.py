@@ -12,7 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from somatize.service_thread import Wakeup, start
+from somatize.interrupts import Wakeup, start
 
 from . import journal, schema, speedups
 from .absorb import absorb, end_open
@@ -101,7 +101,7 @@ class Committer:
         now = time.monotonic()
         due: list[float] = []
         for writer in list(self._opened.writers.values()):
-            if writer.has_more or writer.backlog or writer.retired:
+            if writer.has_more or writer.backlog or writer.is_left():
                 due.append(max(self._last + EVERY, self._not_before))
             opened = writer.next_part()
             if opened is not None:
@@ -115,7 +115,7 @@ class Committer:
             if now >= max(self._last + EVERY, self._not_before):
                 self._opened.records.served(lambda: self._commit(patient=True))
                 for writer in list(self._opened.writers.values()):
-                    if writer.retired and not writer.backlog:
+                    if writer.is_left() and not writer.backlog:
                         writer.end_at_exit()
             if now - self._swept > _SWEEP_EVERY:
                 self._swept = now

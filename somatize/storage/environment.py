@@ -13,11 +13,12 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
 from somatize.errors import DamagedStore, NotWritten, SomatizeError, StoreError, StoreReadOnly
-from somatize.service_thread import ServiceThread
+from somatize.interrupts import ServiceThread
 
 from . import place
 from .gate import Gate
@@ -349,20 +350,20 @@ class Environment:
         """Write a compacted copy of one snapshot to a new file, also while others write."""
         if self._env is None:
             raise StoreReadOnly(f"{self.path.parent} may only be read without locks; copy it as files")
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        file = FileIO(target, "xb")
         try:
             inside = self._gate.one_of_many()
             while True:
                 with inside:
                     if self._gate.lets_in(inside):
-                        self._env.copyfd(fd, compact=True)
+                        self._env.copyfd(file.fileno(), compact=True)
                         break
                 self._gate.wait()
-            os.fsync(fd)
+            os.fsync(file.fileno())
         except self._lmdb.Error as error:
             raise NotWritten(*_cause(error, target.parent), str(target)) from error
         finally:
-            os.close(fd)
+            file.close()
 
     def close(self) -> None:
         """Unmap the file. Call it where nobody has a transaction: within `shut`, or in a forked child."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from somatize.errors import RecordError
-from somatize.service_thread import Alone
+from somatize.interrupts import Alone
 
 from . import locks, speedups
 from .locks import Locks

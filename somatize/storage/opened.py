@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from somatize.errors import DamagedStore, SomatizeError, StoreReadOnly
-from somatize.service_thread import ServiceThread
+from somatize.interrupts import ServiceThread
 
 from . import place
 from .environment import Environment, create
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from .committer import Committer
     from .writer import Writer
 
+
+T = TypeVar("T")
 
 _PATIENCE = 0.3
 """Seconds that closing waits for those who read; what they take longer is left open until another is closed."""
@@ -45,6 +52,8 @@ class Opened:
         self.writable = place.writable(path)
         self._complete = False
         self.opening = threading.RLock()
+        self.at_the_door = False
+        """Whether whoever holds that holds the store's lock on opening."""
         self.writers: dict[int, Writer] = {}
         self.told: set[str] = set()
         self.used = Used()
@@ -242,11 +251,65 @@ _exclusive = threading.RLock()
 _service = ServiceThread()
 
 
-def acquire(path: Path, *, make: bool = False) -> Opened:
+class _Held(weakref.ref["Reference"]):
+    """What is left of a `Reference` that is gone: an interrupt may keep its end from being heard of."""
+
+    __slots__ = ("held", "opened")
+    opened: Opened
+    held: bool
+
+
+_gone: deque[_Held] = deque()
+_held: set[_Held] = set()
+
+
+class Reference:
+    """A store that is held open. Given back once, at the latest when this is gone."""
+
+    __slots__ = ("__weakref__", "_state", "opened")
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self._state = _Held(self, _gone.append)
+        self._state.opened, self._state.held = opened, True
+        _held.add(self._state)
+
+    def give_back(self) -> None:
+        """The last one closes the store, or leaves that to a later call if it is read. A second call does nothing."""
+        if self._state.held and self.opened.pid == os.getpid():
+            _service.run(partial(_give_back, self._state), certain=True)
+
+    def forget(self) -> None:
+        """It is another process'."""
+        self._state.held = False
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
+            self.give_back()
+
+
+def _give_back(state: _Held) -> None:
+    _held.discard(state)
+    if state.held and state.opened.pid == os.getpid():
+        state.held = False
+        _released(state.opened)
+
+
+def hold(path: Path, *, make: bool = False) -> Reference:
     """The store at `path`, opened in this process if it is not yet; `make` creates one where there is none.
 
-    Every call needs a `release`. Raises what `place.make`, `place.check_format` and `Environment` raise.
+    Raises what `place.make`, `place.check_format` and `Environment` raise.
     """
+    return _service.run(lambda: Reference(_acquired(path, make=make)))
+
+
+def served(work: Callable[[], T]) -> T:
+    """What `work` gives, done where stores are opened and closed, and where no signal's handler comes."""
+    return _service.run(work, certain=True)
+
+
+def acquire(path: Path, *, make: bool = False) -> Opened:
+    """`hold`, for who sees to it that there is a `release` for every call."""
     return _service.run(lambda: _acquired(path, make=make), undo=release)
 
 
@@ -272,12 +335,18 @@ def _acquired(path: Path, *, make: bool) -> Opened:
 def release(opened: Opened) -> None:
     """Give back what `acquire` gave; the last one closes the store, or leaves that to a later call if it is read."""
     if opened.pid == os.getpid():
-        _service.run(lambda: _released(opened))
+        _service.run(lambda: _released(opened), certain=True)
 
 
 def _released(opened: Opened) -> None:
     with _lock:
         opened.references -= 1
+        while _gone:
+            state = _gone.popleft()
+            _held.discard(state)
+            if state.held and state.opened.pid == os.getpid():
+                state.held = False
+                state.opened.references -= 1
         for one in list(_all.values()):
             if not one.references and one.close() and _all.get(one.identity) is one:
                 del _all[one.identity]

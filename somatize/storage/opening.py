@@ -16,6 +16,7 @@ from typing import Any
 
 from somatize.errors import DamagedStore, StoreError
 from somatize.facts import encodable
+from somatize.interrupts import Descriptor
 
 from . import journal, locks, schema
 from .absorb import end_open
@@ -23,7 +24,7 @@ from .committer import read_from, take_in
 from .environment import BadValue, Reading, Writing
 from .gather import Gathered
 from .notices import warn
-from .opened import Opened
+from .opened import Opened, Reference, served
 from .schema import RunInfo, WriterInfo
 from .tails import tell_damage
 from .writer import Writer
@@ -36,20 +37,29 @@ def alone_at_the_door(opened: Opened) -> Iterator[None]:
     """Hold the store's lock on opening: no writer comes or is repaired meanwhile. Those at work go on."""
     opened.must_be_writable()
     with opened.opening:
-        opened.locks.hold(locks.OPENING)
+        within = opened.at_the_door  # by this very thread, which a signal's handler came in the middle of
         try:
+            opened.at_the_door = True
+            if not within:
+                opened.locks.hold(locks.OPENING)
             yield
         finally:
-            opened.locks.release(locks.OPENING)
+            opened.at_the_door = within
+            if not within:
+                opened.locks.release(locks.OPENING)
 
 
-def open_writer(opened: Opened, name: str, fields: Sequence[str]) -> Writer:
+def open_writer(
+    reference: Reference, name: str, fields: Sequence[str], taken: Callable[[Writer], object] | None = None
+) -> Writer:
     """A new writer on a run, which is made if the store has none of that name.
 
     Raises `StoreReadOnly`, and `StoreError` where the run cannot be entered, before anything is computed. The writer
-    keeps the reference to `opened` that it was given, and gives it back when it closes.
+    keeps the reference that it was given, and gives it back when it closes. `taken` is called with it at the end, as
+    what is returned may be lost to an interrupt.
     """
-    for left in [one for one in list(opened.writers.values()) if one.retired]:
+    opened = reference.opened
+    for left in [one for one in list(opened.writers.values()) if one.is_left()]:
         left.end_at_exit()  # recorders that were dropped: their files go before more are opened
     with alone_at_the_door(opened):
         try:
@@ -58,23 +68,30 @@ def open_writer(opened: Opened, name: str, fields: Sequence[str]) -> Writer:
             warn(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
         run = _enter(opened, name)
         following = _begin_counting(opened, run)
+        made: list[Writer] = []
         try:
-            writer = Writer(opened, name, run, fields, identity())
-        except OSError as error:
-            raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
-        try:
+            served(lambda: made.append(Writer(reference, name, run, fields, identity())))
+            writer = made[0]
             _join(opened, writer, following)
+            _begin_journal(writer)
+            if taken is not None:
+                taken(writer)
+            return writer
         except OSError as error:
-            writer.discard()
+            for writer in made:
+                writer.discard()
             raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
         except BaseException:
-            writer.discard()
+            for writer in made:
+                writer.discard()
             raise
-        try:
-            writer.start_journal()
-        except OSError:
-            pass  # it keeps in memory what it is told, and tries again with each entry
-        return writer
+
+
+def _begin_journal(writer: Writer) -> None:
+    try:
+        writer.start_journal()
+    except OSError:
+        pass  # it keeps in memory what it is told, and tries again with each entry
 
 
 def identity() -> dict[str, Any]:
@@ -225,18 +242,18 @@ def repair(opened: Opened) -> None:
 
 def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = Descriptor(path)
     except FileNotFoundError:
         return  # its writer was closing, and took it away since it was listed
     try:
-        start = os.pread(fd, 1 << 16, 0)
+        start = os.pread(file.fileno(), 1 << 16, 0)
         found = journal.read_header(start)
         if found is not None:
-            _take_in_rest(opened, fd, path, writer, generation, found)
+            _take_in_rest(opened, file.fileno(), path, writer, generation, found)
         elif not journal.is_journal(start):
             raise DamagedStore(f"{path} is not a journal: it starts with {start[:20]!r}; move it away")
     finally:
-        os.close(fd)
+        file.close()
     path.unlink(missing_ok=True)
 
 

@@ -47,6 +47,8 @@ class Pending:
     number: int | None = None
     over = False
     """Whether its last fact was told."""
+    forgotten = False
+    """Whether nothing of it is on record, as an interrupt came before anything was told."""
     parted = False
     """Whether a part of it was written down while it went on."""
     place: Running | None = None

@@ -7,12 +7,15 @@ ends with the call.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from somatize.errors import DamagedStore
+from somatize.interrupts import Descriptor
 
 from . import journal, place, schema
 from .environment import BadValue, Reading
@@ -34,20 +37,23 @@ def look(opened: Opened, work: Callable[[View], T]) -> T:
 @contextmanager
 def _journals(opened: Opened) -> Iterator[list[JournalFile]]:
     files: list[JournalFile] = []
+    held: list[Descriptor] = []
     try:
         with place.refusing(opened.path):
             for path in journal_files(opened):
                 writer, generation = journal.parse_name(path) or (0, 0)
                 alive = opened.is_alive(writer)
                 try:
-                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    if not stat.S_ISREG(path.stat().st_mode):
+                        raise OSError(errno.EINVAL, "it is no file", str(path))
+                    held.append(Descriptor(path))
                 except FileNotFoundError:
                     continue  # committed and taken away since it was listed
-                files.append(JournalFile(path, fd, writer, generation, alive))
+                files.append(JournalFile(path, held[-1].fileno(), writer, generation, alive))
         yield files
     finally:
-        for file in files:
-            os.close(file.fd)
+        for one in held:
+            one.close()
 
 
 class View:

@@ -20,7 +20,7 @@ from .gather import Gathered
 from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .notices import warn
 from .numbers import BUSY, SEVERAL
-from .opened import Opened, release
+from .opened import Reference, served
 from .pending import Part, Pending, ends
 from .schema import LOST, OPEN, OWN
 
@@ -37,9 +37,11 @@ _UNKNOWN = 4
 class Writer(Appender):
     """The writing end of a run in this process. Threads may share it."""
 
-    def __init__(self, opened: Opened, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
+    def __init__(self, reference: Reference, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
         """Made by `opening.open_writer`, which holds the lock on opening."""
+        opened = reference.opened
         super().__init__(opened, name, run, fields, about)
+        self.reference = reference
         self.pid = os.getpid()
         self.shut = False
         """Whether it is closed, or belongs to the process that this one was forked from."""
@@ -97,7 +99,7 @@ class Writer(Appender):
     def _ends(self, pending: Pending, state: int, took_us: int) -> None:
         if pending.over:
             if self._closed:
-                raise self._refusal()
+                raise self._refusal(pending)
             return
         self.current = pending
         facts = pending.facts
@@ -243,7 +245,7 @@ class Writer(Appender):
     def forgets(self, pending: Pending) -> None:
         """A forward that never told anything leaves nothing."""
         self.pending.discard(pending)
-        pending.over = True
+        pending.over = pending.forgotten = True
 
     def _write_part(self, pending: Pending, *, spilled: bool = False) -> None:
         """Write what is known of a forward that goes on; if `spilled` it leaves the forward's hands for good."""
@@ -284,10 +286,15 @@ class Writer(Appender):
 
     # -- ending
 
+    def is_left(self) -> bool:
+        """Whether nobody can say anything more; an interrupt may keep `retire` from being called."""
+        return self.retired or (self.recorder is not _nobody and self.recorder() is None)
+
     def retire(self) -> None:
         """Nobody can say anything more: the committing thread closes it. Waits for nothing."""
-        self.retired = True
-        self.committer.begin()
+        if not self._finished:
+            self.retired = True
+            self.committer.begin()
 
     def close(self) -> None:
         """Return when all is committed. Raises `RecordLost` if something could not be written down.
@@ -368,6 +375,9 @@ class Writer(Appender):
             self._drop_file(generation)
 
     def _let_go(self) -> None:
+        served(self._give_all_back)  # whole, whenever an interrupt comes
+
+    def _give_all_back(self) -> None:
         self.pen.close()
         for file in self._files.values():
             file.close()
@@ -375,15 +385,15 @@ class Writer(Appender):
         self.opened.writers.pop(self.id, None)
         self.opened.locks.release(locks.of_writer(self.id))
         self.opened.leave_gate(self.run)
-        release(self.opened)
+        self.reference.give_back()
 
     def discard(self) -> None:
-        """Give back what it holds of the store but the reference: it never began."""
-        self.shut = self._closed = True
-        self.pen.close()
-        self.opened.writers.pop(self.id, None)
-        self.opened.locks.release(locks.of_writer(self.id))
-        self.opened.leave_gate(self.run)
+        """It never began: where it has a journal, the committing thread closes it."""
+        if self._files:
+            self.retire()
+        else:
+            self.shut = self._closed = self._finished = True
+            self._let_go()
 
     def _judge(self, problem: OSError | None) -> None:
         if not self.opened.is_there():

@@ -9,14 +9,26 @@ something; and what must not be left half done is done by a `ServiceThread`, whe
 from __future__ import annotations
 
 import _thread
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from io import FileIO
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_LOOKS = 0.2
+"""Seconds after which who waits for a piece of work looks whether somebody does it."""
+
+
+class Descriptor(FileIO):
+    """A file that is open for reading, by its descriptor: closed when this is gone, as after an interrupt."""
+
+    def __del__(self) -> None:
+        self.close()  # not as `FileIO` does, which warns
 
 
 class Wakeup:
@@ -38,6 +50,18 @@ class Wakeup:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it is set, and take that away; False if so many seconds went by first."""
         return self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+
+
+def from_handler(error: BaseException) -> bool:
+    """Whether an exception was raised in a signal's handler, whatever code that came in the middle of."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {code for one in handlers if (code := getattr(getattr(one, "__func__", one), "__code__", None)) is not None}
+    within = error.__traceback__
+    while within is not None:
+        if within.tb_frame.f_code in codes:
+            return True
+        within = within.tb_next
+    return False
 
 
 class Alone:
@@ -115,17 +139,18 @@ class ServiceThread:
         self._thread = 0
         self._stopped = False
 
-    def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None, *, certain: bool = False) -> T:
         """What `work` gives, done in the thread; raises what it raises.
 
-        An interrupt withdraws work that did not begin; else it is done all the same, and then `undo` is called with
-        what it gave, which nobody is there to take.
+        An interrupt withdraws work that did not begin unless it is `certain`, else it is raised when that is done; a
+        second one is raised at once. `undo` is then called with what the work gave, which nobody is there to take.
         """
         if _thread.get_ident() == self._thread or sys.is_finalizing():
             return work()
         answer: list[T] = []
         refusal: list[BaseException] = []
         abandoned: list[None] = []
+        ended: list[None] = []
         done = Wakeup()
 
         def job() -> None:
@@ -133,21 +158,23 @@ class ServiceThread:
                 answer.append(work())
             except BaseException as error:
                 refusal.append(error)
-            done.set()
             if abandoned:
                 _undo(answer, undo)
+            ended.append(None)
+            done.set()
 
         try:
             self._jobs.append(job)
             self._wakeup.set()
-            if not self._working.locked() and not start(self._work):
-                self._work(lingers=False)
-            done.wait()
+            self._begin()
+            while not ended and not done.wait(_LOOKS):
+                self._begin()  # a thread may be thrown an exception before it begins
         except BaseException:
             abandoned.append(None)
-            try:
-                self._jobs.remove(job)
-            except ValueError:
+            if certain or not self._withdraw(job):
+                while not ended:
+                    self._begin()
+                    done.wait(_LOOKS)
                 _undo(answer, undo)
             raise
         if refusal:
@@ -161,6 +188,17 @@ class ServiceThread:
         """The thread ends when it has done what there is to do; more work starts it anew."""
         self._stopped = True
         self._wakeup.set()
+
+    def _withdraw(self, job: Callable[[], None]) -> bool:
+        try:
+            self._jobs.remove(job)
+        except ValueError:
+            return False  # it began
+        return True
+
+    def _begin(self) -> None:
+        if not self._working.locked() and not start(self._work):
+            self._work(lingers=False)
 
     def _work(self, *, lingers: bool = True) -> None:
         while True:
