@@ -325,10 +325,18 @@ def _words_of(cls: type) -> list[Any]:
     for name, value in sorted(vars(cls).items()):
         if type(value) in (bool, int, float, str, bytes) and not name.startswith("__"):
             said.append([name, repr(value)])
+        if is_hash_of_attrs(name, value):
+            continue
         code = [_code(function.__code__, function.__doc__) for function in _functions(value)]
         if code:
             said.append([name, code])
     return said
+
+
+def is_hash_of_attrs(name: str, value: Any) -> bool:
+    """Whether a member of a class is the `__hash__` that attrs wrote, with a number in it that each process draws."""
+    code = getattr(value, "__code__", None)
+    return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
 
 
 def _functions(value: Any) -> Iterator[types.FunctionType]:

@@ -26,6 +26,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from somatize.codecs.objects import is_hash_of_attrs
 from somatize.errors import Unnameable
 
 from . import outside, reads
@@ -547,7 +548,9 @@ class Reach:
             members = {
                 name: value
                 for name, value in members.items()
-                if not isinstance(value, _MEMBERS) and not name.startswith(("__pydantic_", "__attrs_"))
+                if not isinstance(value, _MEMBERS)
+                and not name.startswith(("__pydantic_", "__attrs_"))
+                and not is_hash_of_attrs(name, value)
             }
             words += self._fields(key, cls)
         return worded("class", *words, [[name, self._member(key, name, members[name])] for name in sorted(members)])

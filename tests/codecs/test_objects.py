@@ -507,7 +507,7 @@ def test_a_module_that_is_not_imported_is_not_imported_by_reading():
 def test_results_are_kept_and_recalled_in_another_process(tmp_path):
     (tmp_path / "lab.py").write_text(
         textwrap.dedent("""
-        import argparse, dataclasses, sys, enum
+        import argparse, attrs, dataclasses, sys, enum
         from somatize import Graph, Store, node
         class Colour(enum.Enum):
             RED = 1
@@ -515,12 +515,15 @@ def test_results_are_kept_and_recalled_in_another_process(tmp_path):
         class Point:
             x: int
             colour: Colour = Colour.RED
+        @attrs.frozen
+        class Tag:
+            name: str
         def read(given):
-            return {"point": Point(given.x), "given": given}
+            return {"point": Point(given.x), "given": given, "tag": Tag("t")}
         facts = []
         with Store(sys.argv[1]) as store:
             g = Graph.somatize(node(read).named("read").frozen().cached())
-            given = argparse.Namespace(x=int(sys.argv[2]))
+            given = argparse.Namespace(x=int(sys.argv[2]), tags=[Tag("a")])
             print(g.forward(given, store=store, watching=lambda f: facts.append(f["fact"])))
         print(facts)
         """)
