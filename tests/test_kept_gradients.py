@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from somatize import Graph, Node, Store, node
 from somatize.codecs import codec
@@ -359,3 +361,65 @@ def test_a_prompt_learns_with_a_store_as_without(store):
 
     with pytest.warns(KeepWarning):
         assert torch.equal(loss(store=store), loss())
+
+
+def summed(value):
+    if isinstance(value, torch.Tensor):
+        return value
+    return sum(summed(one) for one in (value.values() if isinstance(value, dict) else value))
+
+
+class Through:
+    def __init__(self, net):
+        self.net = net
+
+    def forward(self, value):
+        return self.net(summed(value))
+
+
+torch.manual_seed(0)
+STEPS = [
+    lambda value: summed(value) * 2,
+    lambda value: summed(value).detach() + 1,
+    lambda value: [value, {"a": summed(value)}],
+    lambda value: summed(value) ** 2,
+    lambda value: summed(value).clone().add_(1),
+    Through(nn.Linear(3, 3)),
+    Through(nn.Linear(3, 3).requires_grad_(False)),
+]
+
+
+@st.composite
+def programs(draw):
+    """Nodes with what each does, what feeds it, and whether it is kept."""
+    nodes = []
+    for number in range(draw(st.integers(1, 6))):
+        feeds = draw(st.lists(st.integers(0, number - 1), max_size=2, unique=True)) if number else []
+        nodes.append((draw(st.integers(0, len(STEPS) - 1)), feeds, draw(st.booleans())))
+    return nodes
+
+
+@given(programs(), st.lists(st.tuples(st.booleans(), st.sampled_from([1, 3])), min_size=1, max_size=4))
+@settings(max_examples=20, deadline=None)
+def test_values_and_gradients_are_those_without_a_store(tmp_path_factory, nodes, forwards):
+    graph = Graph()
+    for number, (step, feeds, keep) in enumerate(nodes):
+        piece = node(STEPS[step]).named(f"n{number}").frozen()
+        graph.node(piece.cached() if keep else piece)
+        for source in feeds:
+            graph.edge(f"n{source}", f"n{number}")
+
+    def found(requires_grad, **how):
+        x = torch.tensor([1.0, 2.0, 3.0], requires_grad=requires_grad)
+        value = summed(graph.forward({"k": [x]}, **how)).sum()
+        if value.requires_grad:
+            value.backward()
+        return value.detach(), torch.zeros(3) if x.grad is None else x.grad
+
+    with Store(tmp_path_factory.mktemp("store")) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", KeepWarning)
+        for requires_grad, threads in forwards:
+            for ours, plain in zip(
+                found(requires_grad, store=store, threads=threads), found(requires_grad), strict=True
+            ):
+                assert torch.allclose(ours, plain)

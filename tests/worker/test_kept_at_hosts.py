@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,13 @@ def test_a_kept_value_that_is_changed_after_it_was_made_is_not_kept(broker: Brok
     assert told(Graph.somatize(make), 3, store=store, broker=broker)[0].tolist() == [1.0, 1.0, 1.0]
 
 
+def test_a_module_in_training_mode_is_not_kept_at_a_host_either(broker: Broker, store: Store) -> None:
+    graph = Graph.somatize(node(torch.nn.Dropout(0.5)).named("drop").frozen().cached().at("w1"))
+    _, kinds, said = told(graph, torch.ones(4), store=store, broker=broker)
+    assert kinds == []
+    assert ["training mode" in one for one in said] == [True]
+
+
 @st.composite
 def programs(draw: Any) -> list[tuple[str, int, bool, str | None]]:
     found = []
@@ -154,7 +162,7 @@ def line(nodes: list[Any], number: int) -> set[int]:
 
 
 @given(programs(), st.lists(st.integers(0, 3), max_size=3), st.sampled_from([1, 3]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_kept_result_is_what_its_own_line_of_nodes_gives(
     tmp_path_factory: Any, broker: Broker, nodes: list[Any], value: list[int], threads: int
 ) -> None:
