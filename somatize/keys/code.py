@@ -135,7 +135,10 @@ class Reach:
             key, thing = self._todo.popleft()
             self.resolver.library = is_library(_home(thing))
             self._trail = self._trails[key]
-            unit = self._class(key, thing) if isinstance(thing, type) else self._function(key, thing)
+            if isinstance(thing, types.ModuleType):
+                unit = self._whole_of(vars(thing), thing.__name__)
+            else:
+                unit = self._class(key, thing) if isinstance(thing, type) else self._function(key, thing)
             self._units[key] = unit.hex()
         self._trail, self.resolver.library, self.resolver.code = None, False, False
         parts: tuple[Mapping[str, Any], ...] = (self._units, self._globals, self._captured, self.libraries)
@@ -144,9 +147,12 @@ class Reach:
         return Code(digest, self._units, self._globals, self._captured, self.watches, self.libraries, seen)
 
     def _named(self, value: Any) -> Expansion:
-        if self._follows(value):
-            return Expansion(worded("code", self._key(value)), [])
-        return Expansion(worded("of", *named_words(value)), [])
+        if isinstance(value, types.ModuleType):
+            if self.meet(value.__name__):
+                return Expansion(worded("module", value.__name__), [])
+        elif not self._follows(value):
+            return Expansion(worded("of", *named_words(value)), [])
+        return Expansion(worded("code", self._key(value)), [])
 
     def _follows(self, value: Any) -> bool:
         if isinstance(value, type) and not value.__flags__ & _HEAP_TYPE:
@@ -250,7 +256,9 @@ class Reach:
     def _global(self, function: types.FunctionType, name: str, uses: list[Use]) -> bytes | None:
         scope = function.__globals__
         module = str(scope.get("__name__"))
-        if name in _OF_MODULE or name in self._ignoring or f"{module}.{name}" in self._ignoring:
+        if name in self._ignoring or f"{module}.{name}" in self._ignoring:
+            return None
+        if name in _OF_MODULE and name != "__doc__":
             return None
         value = scope.get(name, MISSING)
         self.watches.name(scope, name, value)
@@ -498,8 +506,9 @@ class Reach:
                 self._imports_by_name(function, use, which, name)
         for use in uses:
             self._note(function, _called(value, use.path), use)
-            if use.path and use.path[-1] in reads.METHODS and not isinstance(value, type):
-                self._method(function, Method(use.path[-1], use.line, False))
+            last = use.path[-1] if use.path else ""
+            if last in reads.METHODS and (last in reads.OF_SOURCE or not isinstance(value, type)):
+                self._method(function, Method(last, use.line, False))
 
     def _note(self, function: types.FunctionType, names: Iterable[str], use: Use) -> None:
         found = reads.read_of(names, use.empty, self._seeded)
@@ -681,6 +690,8 @@ def _modules(thing: Any) -> set[str]:
 
 def _home(thing: Any) -> str:
     """The module whose names a function or class reads; a wrapper says it is of the module of what it wraps."""
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__
     scope = getattr(thing, "__globals__", None)
     return str(thing.__module__ if scope is None else scope.get("__name__"))
 

@@ -174,7 +174,6 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     # What a dataclass is constructed with where its field says how to make it: what was made is an attribute.
     type(getattr(dataclasses, "_HAS_DEFAULT_FACTORY", NotImplemented)): lambda _: Expansion(worded("made anew"), []),
     types.NotImplementedType: lambda _: Expansion(worded("NotImplemented"), []),
-    types.ModuleType: lambda value: Expansion(worded("module", value.__name__), []),
 }
 
 
@@ -186,6 +185,8 @@ def _other(value: Any, resolve: Resolve) -> Expansion | None:
     found = resolve(value, False)
     if found is not None:
         return found
+    if isinstance(value, types.ModuleType):
+        return Expansion(worded("module", value.__name__), [])
     if issubclass(cls, enum.Enum):
         words = [*class_words(cls), value._name_, *_code_of(cls, resolve)]
         return Expansion(worded("enum", *words), [value._value_])

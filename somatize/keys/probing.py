@@ -18,6 +18,7 @@ _KINDS = (
     types.FunctionType,
     types.BuiltinFunctionType,
     types.MethodType,
+    types.ModuleType,
     functools.partial,
     type(functools.lru_cache(len)),
 )

@@ -30,6 +30,7 @@ UNSEEN = {
     "random": "the state of the random generator",
     "environment": "the environment, where it is read without a constant name",
     "model": "the model that is fetched",
+    "source": "docstrings, comments, annotations of functions, and which subclasses there are",
 }
 """What a name cannot see, by kind of read."""
 
@@ -41,6 +42,7 @@ _CURES = {
     "random": "a seed",
     "environment": "a constant name, as in os.environ['X']",
     "model": "a fixed revision in the code",
+    "source": "the text as a value that the code reads",
 }
 
 
@@ -118,8 +120,13 @@ METHODS = {
     "is_dir": "file",
     "readlink": "file",
     "from_pretrained": "model",
+    "__doc__": "source",
+    "__annotations__": "source",
+    "__subclasses__": "source",
 }
 """The methods that read, whatever they are called on."""
+
+OF_SOURCE = {name for name, kind in METHODS.items() if kind == "source"}
 
 
 def _named(kind: str, names: str) -> Iterator[tuple[str, str]]:
@@ -190,6 +197,15 @@ _BY_NAME: dict[str, str] = {
             torch:get_rng_state,seed,initial_seed
             torch.nn.functional:dropout,dropout1d,dropout2d,dropout3d,alpha_dropout,feature_alpha_dropout,rrelu
             torch.nn.functional:gumbel_softmax,fractional_max_pool2d,fractional_max_pool3d
+            """,
+        )
+    ),
+    **dict(
+        _named(
+            "source",
+            """
+            inspect:getsource,getsourcelines,getdoc,getcomments,signature,get_annotations,getfullargspec
+            typing:get_type_hints
             """,
         )
     ),

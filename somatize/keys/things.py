@@ -51,7 +51,7 @@ class Resolver:
         if last:
             return self._loosely(value, cls)
         self._meet(cls.__module__)
-        if cls is types.FunctionType or isinstance(value, type):
+        if cls is types.FunctionType or isinstance(value, type | types.ModuleType):
             return self._named(value)
         home = generator_home(value) if hasattr(value, "__self__") else None
         if home is not None:
@@ -70,18 +70,14 @@ class Resolver:
             return _APART
         if cls.__module__ == "numpy" and cls.__qualname__ == "ufunc":
             return _ufunc(value)
-        return self._wrapper(value, cls) or self._by_name(value, cls)
+        return _typing(value, cls) or self._wrapper(value, cls) or self._by_name(value, cls)
 
     def code_of(self, cls: type) -> bytes | None:
         """What the class of an object counts as; nothing is said of a library's."""
         return None if self._meet(cls.__module__) else self._named(cls).marker
 
     def _by_name(self, value: Any, cls: type) -> Expansion | None:
-        """What a library's module has under the name that it says of itself: a compiled function, a typing alias."""
-        if cls.__module__ in ("typing", "types", "typing_extensions") and not isinstance(value, types.SimpleNamespace):
-            return Expansion(worded("typing", repr(value)), [])
-        if isinstance(value, types.ModuleType):
-            return Expansion(worded("module", value.__name__), [])
+        """What a library's module has under the name that it says of itself: a compiled function."""
         compiled = cls.__module__.startswith("_cython") or self._meet(cls.__module__)
         if compiled and self._meet(getattr(value, "__module__", None)) and is_importable(value):
             return Expansion(worded("of", *named_words(value)), [])
@@ -116,7 +112,12 @@ class Resolver:
         if self.library or (self.code and hollow and is_library(cls.__module__)):
             shown = {name: held for name, held in getattr(value, "__dict__", {}).items() if name[:1] != "_"}
             plain = {name: held for name, held in shown.items() if type(held) in SCALARS or tensors.plain_words(held)}
-            return Expansion(worded("one of", *class_words(cls)), [plain])
+            of_project = {
+                name: held
+                for name, held in getattr(value, "__dict__", {}).items()
+                if not self._meet(type(held).__module__) or (isinstance(held, _CODE) and name not in plain)
+            }
+            return Expansion(worded("one of", *class_words(cls)), [plain, of_project])
         return None
 
 
@@ -152,6 +153,17 @@ def _plain_options(held: dict[str, Any]) -> dict[str, Any]:
         return all(plain(part, depth + 1) for part in within)
 
     return {name: one for name, one in held.items() if plain(one)}
+
+
+def _typing(value: Any, cls: type) -> Expansion | None:
+    """An alias of `typing`, by how it is written and the classes in it."""
+    if cls.__module__ not in ("typing", "types", "typing_extensions") or isinstance(value, types.SimpleNamespace):
+        return None
+    within = getattr(value, "__args__", ())
+    within = within if isinstance(within, tuple) else ()
+    return Expansion(
+        worded("typing", repr(value)), [one for one in within if isinstance(one, type) or hasattr(one, "__args__")]
+    )
 
 
 class _Hollow:

@@ -63,6 +63,14 @@ LINKS: dict[str, Link] = {
     "a function from a module": Link("from settings import f", "f(x)", {}, [*K, ("settings", "x + K", "x - K")]),
     "a function of a module": Link("import settings", "settings.f(x)", {}, [*K, ("settings", "x + K", "x - K")]),
     "all names of a module": Link("from settings import *", "f(K)", {}, K),
+    "a module in a table": Link("import settings\nBY = {'s': settings}", "BY['s'].K", {}, K),
+    "a module on a class": Link(
+        "import settings\nclass Here:\n    there = settings\n    def get(self, module=settings):\n        return module.K",
+        "Here.there.K + Here().get()", {}, K,
+    ),
+    "an alias of a type": Link(
+        "import settings\nLIST = list[settings.Conf]", "LIST.__args__[0].scale", {}, [("settings", "scale = 2", "scale = 3")]
+    ),
     "an alias": Link("import settings as other", "other.K", {}, K),
     "an alias of an alias": Link("import settings\nhere = settings", "here.K", {}, K),
     "a variable": Link("import settings", "there.K", {}, K, "there = settings"),
@@ -306,7 +314,17 @@ REFUSED = {
 """Of which no name is made, for a reason that is told."""
 
 
-WHOLE = {"vars", "attrgetter", "a variable", "an argument", "getattr by a name made up", "import_module", "globals"}
+WHOLE = {
+    "a module in a table",
+    "a module on a class",
+    "vars",
+    "attrgetter",
+    "a variable",
+    "an argument",
+    "getattr by a name made up",
+    "import_module",
+    "globals",
+}
 """Where all of a module counts, as it is used as a value."""
 
 
@@ -414,6 +432,7 @@ PATCHES = {
     "a submodule": ("a submodule", "import pkg, types; pkg.sub = types.SimpleNamespace(K=7, g=abs)"),
     "a name of the node's module": ("a name from a module", "import nodes; nodes.K = 9"),
     "a dict in place": ("the order of a dict", "import settings; settings.TABLE['a'] = settings.TABLE.pop('a')"),
+    "a module's value, in a table": ("a module in a table", "import settings; settings.K = 5"),
     "a namespace in place": ("a namespace", "import settings; settings.SPACE.k = 9"),
     "an object in place": ("an object of another module", "import settings; settings.CONF.k = 9"),
     "a class's attribute": ("a class of another module", "import settings; settings.Conf.scale = 9"),
