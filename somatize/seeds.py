@@ -50,22 +50,19 @@ class _Seeding:
         self.now: bytes | None = None
         """What the generators were seeded from last, for a library that is imported only now."""
 
-    def enter(self, seed: int) -> None:
+    def enter(self) -> None:
         # One operation of C, as another thread may come at any time.
         if self.owner.setdefault("thread", threading.get_ident()) != threading.get_ident():
             raise GraphError(
                 "a forward with seed= runs in another thread of this process, and both would draw from the same "
                 "generators; run one after the other, or in processes of their own"
             )
-        self.seeds.append(seed)
 
-    def leave(self) -> None:
-        self.seeds.pop()
-        if not self.seeds:
-            self.owner.clear()
+    def is_mine(self) -> bool:
+        return self.owner.get("thread") == threading.get_ident()
 
     def forked(self) -> None:
-        if self.owner.get("thread") != threading.get_ident():  # that thread is not here
+        if not self.is_mine():  # that thread is not here
             self.owner.clear()
             self.seeds.clear()
 
@@ -80,8 +77,10 @@ def seeding(seed: int) -> Iterator[None]:
 
     A library that is imported only in this block has no state from before: it is seeded by the system then.
     """
-    _SEEDING.enter(seed)
+    depth = len(_SEEDING.seeds) if _SEEDING.is_mine() else 0
     try:
+        _SEEDING.enter()
+        _SEEDING.seeds.append(seed)
         if _LATE not in sys.meta_path:
             sys.meta_path.insert(0, _LATE)
         python, numpy, torch, around = random.getstate(), _numpy(), tensors.generators(), _SEEDING.now
@@ -95,7 +94,10 @@ def seeding(seed: int) -> Iterator[None]:
                 _numpy().random.set_state(array) if array is not None else _numpy().random.seed()
             tensors.set_generators(torch)
     finally:
-        _SEEDING.leave()
+        if _SEEDING.is_mine():  # an interrupt may have come before it was
+            del _SEEDING.seeds[depth:]
+            if not depth:
+                _SEEDING.owner.clear()
 
 
 def seed_node(seed: int, node: str, item: int | None = None) -> None:
