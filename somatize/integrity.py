@@ -215,11 +215,10 @@ class Integrity:
         if not inputs:
             return self._input_changed(number, None)
         for source in inputs:
-            if source in one.steps or slots[source] is HELD or source not in self._digests:
+            if source in one.steps or slots[source] is HELD:
                 continue
             if self._value_changed(source, number, slots[source]):
-                others = self._others(source, number)
-                return f"what {self._steps[source].node!r} gave it changed before it was run{self._sharing(others)}"
+                return self._value_words(source, number)
         return None
 
     def compared_at_host(self, one: Slice, held: list[int]) -> Compared:
@@ -260,9 +259,14 @@ class Integrity:
         for name, source in zip(step.names, step.inputs, strict=True):
             handed = value[name] if len(step.inputs) > 1 else value
             if self._value_changed(source, number, handed):
-                others = self._others(source, number)
-                return f"what {self._steps[source].node!r} gave it changed before it was run{self._sharing(others)}"
+                return self._value_words(source, number)
         return None
+
+    def _value_words(self, source: int, reader: int) -> str:
+        node = self._steps[source].node
+        if source not in self._digests:  # nobody had to compare it before a kept result proved damaged
+            return f"what {node!r} gave it may have changed, as what is kept was damaged; the next forward keeps it"
+        return f"what {node!r} gave it changed before it was run{self._sharing(self._others(source, reader))}"
 
     def _value_changed(self, source: int, reader: int, value: Any) -> bool:
         if type(value) in _FIXED:

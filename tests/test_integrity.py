@@ -327,6 +327,18 @@ def test_an_input_changed_by_a_node_that_runs_beside_is_not_kept(store):
     assert store.kept() == []
 
 
+def test_where_a_kept_result_is_damaged_it_is_made_again_and_kept_at_the_latest_by_the_next_forward(store):
+    make = frozen(lambda n: np.arange(float(n)), "make")
+    graph = Graph.somatize(make >> (frozen(centre, "centre") | kept(lambda x: x + 1, "more")))
+    Graph.somatize(make >> kept(lambda x: x + 1, "more")).forward(200_000, store=store)
+    (file,) = (store.path / "files").iterdir()
+    file.write_bytes(file.read_bytes()[:-8] + bytes(8))
+    told(graph, 200_000, store)
+    alone = Graph.somatize(make >> kept(lambda x: x + 1, "more"))
+    for _ in range(2):
+        assert told(alone, 200_000, store)[0][-1] == 200_000.0
+
+
 class TestForwardsAtTheSameTime:
     """Two threads of one process, each with a forward of its own."""
 
