@@ -67,7 +67,7 @@ def _settle(watcher: object, before: Last | None, sink: Any, chosen: Last | None
     closings = before.closings if before is not None else closings_of(watcher)
     if closings is None:
         return
-    entry = Last(closings, sink, HERE.get(), before)
+    entry = Last.made(closings, sink, HERE.get(), before)
     entry.scope.spoke = True
     if chosen is not None:
         chosen.replaced = True

@@ -328,7 +328,7 @@ class Scope:
     __slots__ = ("_token", "base", "depth", "spoke", "task", "thread")
 
     def __init__(self, base: Last | None) -> None:
-        self._token = _PROBE.set(None)
+        self._token = _mark(None)
         self.thread = get_ident()
         task = task_here()
         self.task = None if task is None else weakref.ref(task)
@@ -341,30 +341,40 @@ class Scope:
     def is_here(self) -> bool:
         """Whether this is the context: a token can be taken back only in the very context it was made in."""
         try:
-            _PROBE.reset(self._token)
+            _take_back(self._token)
         except (ValueError, RuntimeError):
             return False
-        self._token = _PROBE.set(None)
+        self._token = _mark(None)
         return True
 
 
 class Last:
-    """The sink of a watcher that opened or closed last in a context, and where that was."""
+    """The sink of a watcher that opened or closed last in a context, and where that was.
 
-    __slots__ = ("closings", "order", "origin", "replaced", "scope", "sink", "step", "within")
+    One is made for every forward, so it has no constructor, and its defaults stand on the class: see `remember`.
+    """
 
-    def __init__(self, closings: Closings, sink: Any, within: Place | None, before: Last | None) -> None:
-        self.closings = closings
-        self.sink = sink
-        """None where a fact was said that could belong to several forwards."""
-        self.within = within
-        self.step = -1 if within is None else within.step
-        self.order = closings.order()
-        self.scope: Scope = before.scope if before is not None and before.scope.is_here() else Scope(before)
-        self.origin: Last | None = None
-        """What this context knew before, as long as the forward is open."""
-        self.replaced = False
-        """Whether another context took the forward for its own, by saying a fact of it."""
+    closings: Closings
+    scope: Scope
+    order: int
+    sink: Any
+    """None where a fact was said that could belong to several forwards."""
+    within: Place | None = None
+    step: int = -1
+    origin: Last | None = None
+    """What this context knew before, as long as the forward is open."""
+    replaced = False
+    """Whether another context took the forward for its own, by saying a fact of it."""
+
+    @classmethod
+    def made(cls, closings: Closings, sink: Any, within: Place | None, before: Last | None) -> Last:
+        """What this context comes to know, after it knew `before`."""
+        entry = cls()
+        entry.closings, entry.sink, entry.order = closings, sink, closings.order()
+        if within is not None:
+            entry.within, entry.step = within, within.step
+        entry.scope = before.scope if before is not None and before.scope.is_here() else Scope(before)
+        return entry
 
 
 HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
@@ -373,6 +383,7 @@ HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
 LAST: ContextVar[dict[int, Last]] = ContextVar("somatize.last", default={})  # noqa: B039  never changed in place
 """Of each watcher, by its id, the sink that opened or closed last in this context."""
 _PROBE: ContextVar[None] = ContextVar("somatize.probe")
+_mark, _take_back = _PROBE.set, _PROBE.reset
 _REMEMBERED = 64
 _RECENT = 64
 """How many closings of a watcher are known in contexts other than those they happened in."""
@@ -396,6 +407,17 @@ def closings_of(watcher: Any) -> Closings | None:
 
 def remember(watcher: Any, sink: Any, within: Place | None, *, closed: bool) -> None:
     """Let this context know that a sink opened or closed, within that place."""
+    known, key = LAST.get(), id(watcher)
+    before = known.get(key)
+    if before is not None and within is None and closed and len(known) == 1 and before.sink is not sink:
+        # What most forwards do, written out: it is a part of what it costs to record one.
+        closings, scope = before.closings, before.scope
+        if closings.watcher() is watcher and scope.is_here():
+            entry = Last()
+            entry.closings, entry.scope, entry.sink, entry.order = closings, scope, sink, closings.order()
+            closings.recent.append((entry, before))
+            LAST.set({key: entry})
+            return
     before = known_here(watcher)
     if before is not None and before.sink is sink and before.within is within:
         if closed:  # it opened here, and nothing of this watcher did since
@@ -404,7 +426,7 @@ def remember(watcher: Any, sink: Any, within: Place | None, *, closed: bool) -> 
             before.origin = None
         return
     closings = before.closings if before is not None else _begun(watcher)
-    entry = Last(closings, sink, within, before)
+    entry = Last.made(closings, sink, within, before)
     if closed:
         closings.recent.append((entry, before))
     else:
