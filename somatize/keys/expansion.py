@@ -13,9 +13,11 @@ import dataclasses
 import enum
 import gc
 import hashlib
+import os
 import pathlib
 import re
 import stat
+import sys
 import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -274,8 +276,25 @@ def _of_object(value: Any, cls: type, resolve: Resolve) -> Expansion | None:
     if is_library(cls.__module__) and objects.is_hollow(value):
         return None  # a sentinel; or it has something elsewhere
     held = objects.attributes(value)
+    if not getattr(resolve, "watching", False):
+        _refuse_reader(cls, held)
     marker = worded("object", *class_words(cls), *_code_of(cls, resolve))
     return Expansion(marker, [part for pair in held.items() for part in pair], PAIRS)
+
+
+def _refuse_reader(cls: type, held: dict[Any, Any]) -> None:
+    """Raise `Unnameable` for a library's object that may read from a file, by a path that it holds, as it is used."""
+    if not any(hasattr(cls, name) for name in ("__getitem__", "__iter__", "__call__")):
+        return
+    if cls.__module__.partition(".")[0] in sys.stdlib_module_names or not is_library(cls.__module__):
+        return
+    for name, one in held.items():
+        path = isinstance(one, os.PathLike) or (type(one) is str and os.sep in one and len(one) < 4096)
+        if path and os.path.lexists(one):
+            raise Unnameable(
+                f"is {a(cls)} of a library, which may read what is at its `{name}` as it is used; hand over what it "
+                f"reads, or register a codec: {CODECS}"
+            )
 
 
 _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, str, bytes, int, float)

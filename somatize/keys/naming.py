@@ -57,7 +57,7 @@ class Name:
     ) -> None:
         self.digest = digest
         self.reads = reads
-        """What the code of the node reads that no name can see; of an input, nothing."""
+        """What the code of the node reads that no name can see; of an input, that of the objects in it."""
         self.paths = paths
         """Of an input: whether there is a `Path` in it, which counts by its file."""
         self._own = own
@@ -94,10 +94,12 @@ def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held:
     things = reach.ahead()
     if reach.libraries:  # of which the objects in it are
         digest = worded("of libraries", digest, [[*one] for one in sorted(reach.libraries.items())])
+    reads: tuple[Read, ...] = ()
     if things:
-        digest = worded("with code", digest, _code_given(reach, things, ignoring, set() if held is None else held))
+        code = _code_given(reach, things, ignoring, set() if held is None else held)
+        digest, reads = worded("with code", digest, code.digest), code.reads
     own = {"input": digest.hex()}
-    return Name(worded(kind, digest).hex(), lambda: own, None, {}, paths=reach.resolver.paths)
+    return Name(worded(kind, digest).hex(), lambda: own, None, {}, reads=reads, paths=reach.resolver.paths)
 
 
 def as_it_is(value: Any) -> str:
@@ -109,7 +111,7 @@ _GIVEN: dict[Any, tuple[list[Any], Code]] = {}
 _MOST_GIVEN = 256
 
 
-def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held: set[int]) -> bytes:
+def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held: set[int]) -> Code:
     """The code of what came with an input, which is mostly that of the one before: the classes of its objects."""
     key = (*map(id, things), ignoring)
     known = _GIVEN.get(key)
@@ -119,7 +121,7 @@ def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held
             held.clear()
         known = _GIVEN[key] = things, reach.code()
     held.add(id(known))
-    return known[1].digest
+    return known[1]
 
 
 class _Known(NamedTuple):
@@ -163,6 +165,7 @@ class Looked(NamedTuple):
         reads = self.known.reads
         if isinstance(before, Name):
             feeds = {"input": before.digest}
+            reads = (*reads, *before.reads) if before.reads else reads
             if before.paths:
                 reads = tuple(read for read in reads if not read.of_input)
         else:

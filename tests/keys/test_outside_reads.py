@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from somatize import Graph, Store, node
-from somatize.errors import KeepWarning
+from somatize.errors import KeepWarning, Unnameable
+from somatize.keys import content
 
 PLACE = Path(__file__)
 
@@ -163,3 +164,36 @@ def test_a_directory_in_an_input_counts_by_what_is_in_it(store, tmp_path):
         (there / name).write_text(name)
         seen.append(graph.forward({"there": there}, store=store))
     assert seen == [["a"], ["a", "b"]]
+
+
+class Lines:
+    """Reads as it is used."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __getitem__(self, at):
+        return Path(self.path).read_text().splitlines()[at]
+
+
+def first(lines):
+    return lines[0]
+
+
+def test_an_object_in_an_input_that_reads_as_it_is_used_is_told(store, tmp_path):
+    path = tmp_path / "words"
+    path.write_text("one")
+    (said,) = told(kept(first), Lines(str(path)), store, times=2)
+    assert ".read_text at" in said
+    graph = kept(first)
+    assert graph.forward(Lines(path), store=store) == "one"
+    path.write_text("two")
+    assert graph.forward(Lines(path), store=store) == "two"  # its `Path` counts by what is in the file
+
+
+def test_a_librarys_object_that_may_read_as_it_is_used_has_no_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("somatize.keys.expansion.is_library", lambda module: module == __name__)
+    held = {"value": [Lines(str(tmp_path))]}
+    with pytest.raises(Unnameable, match=r"input\['value'\]\[0\] is a .*Lines of a library, .* its `path`"):
+        content(held)
+    assert content([Lines(str(tmp_path / "nothing"))]) != content([Lines("words")])
