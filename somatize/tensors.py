@@ -463,15 +463,17 @@ def is_recording() -> bool:
 def recorded() -> int | None:
     """How many operations this thread has recorded for backward passes, less some number that is always the same.
 
-    None where that says nothing: in torches that do not number them, and once something was compiled, as what is
-    compiled records other operations than the same code where it is not.
+    None in torches that do not number them.
     """
     torch = loaded()
     number = getattr(torch._C._autograd, "_get_sequence_nr", None) if torch is not None else None
+    return None if number is None else int(number())
+
+
+def compiled() -> int:
+    """How many graphs were compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    if number is None or (dynamo is not None and dynamo.counters["stats"]["unique_graphs"]):
-        return None
-    return int(number())
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
 
 
 _seen_in_backward = False

@@ -29,13 +29,16 @@ class Mode(NamedTuple):
 class Ran(NamedTuple):
     """A step: how it ran, on how large a batch, and what was counted of it, where it was counted.
 
-    `recorded` is how many operations were recorded for a backward pass; None where that says nothing.
+    `recorded` is how many operations were recorded for a backward pass; None where that says nothing, as where
+    something was compiled in it. `compiled` is whether anything was so far: what is compiled records others than where
+    it is counted.
     """
 
     mode: Mode
     size: Size
     counted: Count | None = None
     recorded: int | None = None
+    compiled: bool = False
 
 
 class FlopEstimates:
@@ -51,6 +54,9 @@ class FlopEstimates:
         self._modes: dict[Mode, _Counts] = {}
         self._wanted: dict[Mode, int] = {}
         """Modes that steps were in and none that was counted, and how often one was counted in the hope of it."""
+        self._recorded: dict[Hashable, set[int | None]] = {}
+        """By mode and kind of batch, what counted steps recorded."""
+        self._uncounted: set[Hashable] = set()
         self._unlike: dict[Hashable, int] = {}
         """Of kinds of batch that were counted, how often a step then recorded what no counted one did."""
         self._again: set[Hashable] = set()
@@ -80,18 +86,12 @@ class FlopEstimates:
         times = self._times[key] = self._times.get(key, 0) + 1
         return times >= _due(self._counted.get(key, 0))
 
-    def ran(self, step: Ran) -> None:
-        """A step has run."""
-        mode, size, count, recorded = step
-        key = mode.recording, size.alike
+    def ran(self, step: Ran) -> Ran:
+        """A step has run; returns it as it is to be asked about."""
+        mode, size, count = step[:3]
         if count is None:
-            if mode not in self._modes and len(self._wanted) < _MOST_WANTED:
-                self._wanted.setdefault(mode, 0)
-            elif key in self._counted and (mode, size.alike, recorded) not in self._kinds:
-                tries = self._unlike[key] = self._unlike.get(key, 0) + 1
-                if tries <= _TRIES:
-                    self._again.add(key)
-            return
+            return self._ran_uncounted(step)
+        key = mode.recording, size.alike
         self._left -= 1
         self._again.discard(key)
         for one in (key, mode.recording):
@@ -99,17 +99,36 @@ class FlopEstimates:
         for other in self._wanted:
             self._wanted[other] += other.recording is mode.recording
         self._wanted.pop(mode, None)
-        self._kinds.setdefault((mode, size.alike, recorded), _Counts()).add(count, size.work)
+        self._recorded.setdefault((mode, size.alike), set()).add(step.recorded)
+        self._kinds.setdefault((mode, size.alike, step.recorded), _Counts()).add(count, size.work)
         self._units.setdefault((mode, size.unit), _Counts()).add(count, size.work)
         self._modes.setdefault(mode, _Counts()).add(count, size.work)
+        return step
+
+    def _ran_uncounted(self, step: Ran) -> Ran:
+        mode, size = step[:2]
+        if mode not in self._modes:
+            if step.recorded is not None and len(self._wanted) < _MOST_WANTED:
+                self._wanted.setdefault(mode, 0)
+            return step
+        key, kind = (mode.recording, size.alike), (mode, size.alike)
+        known = self._recorded.get(kind, set())
+        if step.recorded is None and len(known) == 1 and kind not in self._uncounted:
+            step = step._replace(recorded=next(iter(known)))  # the first after a count, which only had to be compiled
+        if kind in self._recorded:
+            self._uncounted.add(kind)
+        if key in self._counted and step.recorded not in known and step.recorded is not None:
+            tries = self._unlike[key] = self._unlike.get(key, 0) + 1
+            if tries <= (1 if step.compiled else _TRIES):
+                self._again.add(key)
+        return step
 
     def of(self, step: Ran) -> Count:
         """What a step did; not exact where it was neither counted itself nor like those that were."""
-        mode, size, count, recorded = step
+        mode, size, count = step[:3]
         if count is not None:
             return count
-        alike = self._kinds.get((mode, size.alike, recorded)) if size.alike is not None else None
-        if alike is not None:
+        if size.alike is not None and (alike := self._kinds.get((mode, size.alike, step.recorded))) is not None:
             each = alike.of_each()
             return Count(each.flops, each.exact and mode.passes is not None)
         modes = [mode] if mode.passes is not None else [one for one in self._modes if one.recording is mode.recording]

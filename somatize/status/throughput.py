@@ -128,16 +128,18 @@ class Throughput:
             window = list(self._window)
             samples, batches = self._samples, self._batches
             timed = [batch for batch in window if batch.ran.counted is None] or window
-            counts = [self.estimates.of(batch.ran) for batch in timed]
+            flops = _flops(self.estimates, timed)
+            if flops is None:  # of those that were counted it may be known
+                flops = _flops(self.estimates, window)
         span = sum(batch.span for batch in timed)
         waits = [batch.waited for batch in timed if batch.waited is not None]
-        flops, exact = _flops(timed, counts)
+        rate, exact = flops or (None, None)
         return ThroughputStats(
             samples=samples if batches else 0,
             batches=batches,
             samples_per_s=_rate(_total([batch.samples for batch in timed]), span),
             batches_per_s=_rate(len(timed), span),
-            flops_per_s=flops,
+            flops_per_s=rate,
             flops_exact=exact,
             waiting=min(1.0, sum(waits) / span) if waits and span > 0 else None,
         )
@@ -154,7 +156,7 @@ class Throughput:
         """A step began and ended then, and ran so; `preparing` is what it took to begin it."""
         now = self._tree.clock()
         with self._tree.lock:
-            self.estimates.ran(ran)
+            ran = self.estimates.ran(ran)
             # Steps of several threads at once share the time they have in common: it is passed once.
             step = max(0, ended - max(began, self._until))
             span = ended - (self._mark + preparing) if self._mark is not None else step
@@ -208,6 +210,7 @@ class Step:
 
     __slots__ = (
         "_began",
+        "_compiled",
         "_counter",
         "_passes",
         "_preparing",
@@ -227,6 +230,7 @@ class Step:
         self._recording = False
         self._passes: int | None = None
         self._recorded: int | None = None
+        self._compiled = 0
 
     def __enter__(self) -> Self:
         throughput = self._throughput
@@ -238,7 +242,7 @@ class Step:
             self._recording = tensors.is_recording()
             # Steps of a loop with backward passes between them are told apart as well by these as by those within them.
             self._passes = self._passes_so_far(tensors.backward_passes_known)
-            self._recorded = tensors.recorded()
+            self._recorded, self._compiled = tensors.recorded(), tensors.compiled()
             self._counter = throughput.counter(self._recording, self._size)
         self._began = clock()
         self._preparing = self._began - begins  # torch's compiler may be loaded for it, which is not the loop's doing
@@ -256,7 +260,10 @@ class Step:
         if error is None:
             if self._throughput.before is not None:
                 self._throughput.ended_in = self._throughput.before()
-            ran = Ran(Mode(self._recording, self._passes_of(count)), self._size, count, self._recorded_since())
+            mode, compiled = Mode(self._recording, self._passes_of(count)), tensors.compiled()
+            # What is compiled records operations of its own on the way.
+            recorded = self._recorded_since() if compiled == self._compiled else None
+            ran = Ran(mode, self._size, count, recorded, compiled > 0)
             self._throughput.add(self._began, ended, self._samples, ran, self._preparing)
 
     def _recorded_since(self) -> int | None:
@@ -298,13 +305,14 @@ def _amount(work: Any) -> float:
     return amount
 
 
-def _flops(timed: list[_Batch], counts: list[Count]) -> tuple[float | None, bool | None]:
-    """Per second of the steps of which it is known, and whether that is exact."""
-    known = [(count, batch) for count, batch in zip(counts, timed, strict=True) if count.flops is not None]
-    rate = _rate(sum(count.flops or 0 for count, _ in known), sum(batch.step for _, batch in known))
+def _flops(estimates: FlopEstimates, batches: list[_Batch]) -> tuple[float, bool] | None:
+    """Per second of the steps of which it is known, and whether that is exact; None where it is known of none."""
+    counts = [(estimates.of(batch.ran), batch.step) for batch in batches]
+    known = [(count.flops, step) for count, step in counts if count.flops is not None]
+    rate = _rate(sum(flops for flops, _ in known), sum(step for _, step in known))
     if not known or rate is None:
-        return None, None
-    return rate, len(known) == len(timed) and all(count.exact for count, _ in known)
+        return None
+    return rate, len(known) == len(batches) and all(count.exact for count, _ in counts)
 
 
 def _total(numbers: list[Any]) -> float | None:
