@@ -526,7 +526,7 @@ class Replica:
             more = {(name, leaf) for name in made if name in state for leaf in state[name]} - wanted
             wanted |= more
             if not late and not more:
-                if self._side > 0 and any(self.entries[name].kind in ("tensor", "array") for name in made):
+                if self._side > 0:
                     self._find_overlaps(state)
                 sent = {
                     (name, leaf): state[name].get(leaf, _ABSENT)
@@ -538,14 +538,24 @@ class Replica:
             state.update({name: {} for name in late if name not in state})
 
     def _find_overlaps(self, state: Digests) -> None:
+        self.overlaps = {leaf for leaf in self.overlaps if leaf[0] not in state}
         places: list[tuple[int, int, Leaf]] = []
         for name in state:
             entry = self.entries.get(name)
             if entry is not None and entry.kind in ("tensor", "array"):
-                start, end = _memory_of(entry.refer())
-                if start < end:
-                    places.append((start, end, (name, "data")))
-        places.sort()
+                places.append((*_memory_of(entry.refer()), (name, "data")))
+        memos = []  # which keep what they hold where it is
+        for name, leaf, value in self._inlined(state) if places else ():
+            memo: dict[int, Any] = {}
+            with payload.by_value(self.send):
+                payload.pack_state(value, self.mode, self, memo)
+            memos.append(memo)
+            places += [
+                (*_memory_of(thing), (name, leaf))
+                for at, thing in memo.items()
+                if at not in self._names and (tensors.is_tensor(thing) or _is_array(thing))
+            ]
+        places = sorted(place for place in places if place[0] < place[1])
         last = (0, 0, (0, ""))
         for place in places:
             if place[0] < last[1]:
@@ -679,7 +689,7 @@ def _kind_of(thing: Any, cls: type) -> str | None:
         return "parameter"
     if tensors.is_plain(cls):
         return "tensor"
-    if (cls.__module__, cls.__qualname__) == ("numpy", "ndarray"):
+    if _is_array(thing):
         return "array"
     made: Any = cls.__new__
     python = made is object.__new__ or type(made) is types.FunctionType
@@ -745,6 +755,11 @@ def _is_shared(thing: Any) -> bool:
     """Whether two leaves that hold this very object share what may change."""
     cls = type(thing)
     return not cls.__name__.endswith("DType") and tensors.plain_words(thing) is None
+
+
+def _is_array(thing: Any) -> bool:
+    cls = type(thing)
+    return (cls.__module__, cls.__qualname__) == ("numpy", "ndarray")
 
 
 def _memory_of(thing: Any) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from somatize import Broker, Graph, Node, node
-from somatize.errors import GradientCut, NoHost, WorkerDied
+from somatize.errors import GradientCut, NoHost, StateConflict, WorkerDied
 from somatize.status import Status, TaskEvent
 
 
@@ -39,6 +39,17 @@ class Adds(Node):
 
     def forward(self, x, ctx):
         return x + self.n
+
+
+class Counts:
+    def __init__(self):
+        self.count, self.step = 0, 1
+
+    def forward(self, x):
+        self.count += self.step
+        if x == "die":
+            os._exit(1)
+        return self.count
 
 
 def who(x):
@@ -134,10 +145,34 @@ def everything(broker: Broker) -> dict[str, Any]:
     said["edited"] = [edited.forward(1, broker=broker)]
     adds.n = 2
     said["edited"].append(edited.forward(1, broker=broker))
+    said["state"] = state(broker)
     said["shown"] = shown(broker)
     said["many"] = many(broker)
     said["listening"] = listening()
     return said
+
+
+def state(broker: Broker) -> list[Any]:
+    """What a node learns in an actor: edited here, pulled, lost with the actor, and given up."""
+    counts = Counts()
+    graph = Graph.somatize(node(counts).named("counts").at("w1", retries=2))
+    said: list[Any] = [graph.forward(0, broker=broker), graph.forward(0, broker=broker), counts.count]
+    counts.step = 10
+    said.append(graph.forward(0, broker=broker))
+    graph.pull(broker)
+    said.append(counts.count)
+    said.append(graph.forward(0, broker=broker))
+    counts.count = 100
+    for given in (0, "die", 0):
+        try:
+            graph.forward(given, broker=broker)
+        except (StateConflict, WorkerDied) as error:
+            said.append([type(error).__name__, "counts" in str(error), "count" in str(error)])
+        if given == 0:
+            graph.push(broker)
+            said.append(graph.forward(0, broker=broker))
+    graph.pull(broker)
+    return [*said, counts.count]
 
 
 def many(broker: Broker) -> dict[str, Any]:

@@ -104,6 +104,11 @@ def test_modes_random_numbers_and_classes_are_those_that_are_here_and_a_gradient
     assert found["cut there"].startswith("the graph's input would lose its gradient on the way to node 'far' at host")
 
 
+def test_a_node_has_one_state_in_an_actor(said: dict[str, Any]) -> None:
+    conflict, died, still = ["StateConflict", True, True], ["WorkerDied", True, True], ["WorkerDied", True, True]
+    assert said["state"] == [1, 2, 0, 12, 12, 22, conflict, 110, died, still, 110, 110]
+
+
 def test_what_cannot_be_placed_is_an_error_naming_it(said: dict[str, Any]) -> None:
     assert (
         "host 'big' asks for {'num_cpus': 1000}, which was not placed within 0.5 s; the cluster has" in said["unplaced"]

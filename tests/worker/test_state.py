@@ -508,11 +508,25 @@ def test_memory_that_two_share_here_may_not_change_there(broker: Broker) -> None
             self.whole += x
             return float(self.part.sum())
 
-    graph = at(Views())
+    views = Views()
+    graph = at(views)
     assert graph.forward(0, broker=broker) == 0.0
     with pytest.raises(StateConflict, match="`whole` was changed at host 'w1' and shares its memory"):
         graph.forward(1, broker=broker)
+    views.part = views.part.copy()
     graph.push(broker)
+    assert [graph.forward(1, broker=broker) for _ in range(2)] == [0.0, 0.0]
+    graph.pull(broker)
+    net = torch.nn.Linear(1, 1)
+    views.whole, views.part = net, [net.state_dict()]  # type: ignore[assignment, list-item]
+
+    def trains(_):
+        net.weight.data += 1
+        return views.part is not None
+
+    with pytest.raises(StateConflict, match="weight` was changed at host 'w1' and shares its memory"):
+        at(trains).forward(0, broker=broker)
+    at(trains).push(broker)
 
 
 def test_what_cannot_be_pickled(broker: Broker) -> None:
