@@ -328,8 +328,10 @@ class Reach:
         for at, step in enumerate(path):
             if self.meet(module.__name__):
                 library = library or ".".join((module.__name__, *path[at:]))
-            if step in self._ignoring or f"{module.__name__}.{step}" in self._ignoring or step in _OF_MODULE:
+            if step in self._ignoring or f"{module.__name__}.{step}" in self._ignoring:
                 return None
+            if step in _OF_MODULE:
+                return worded("of library", library) if library is not None else None
             if step == "__dict__":
                 break
             shown_as = f"{shown_as}.{step}"
@@ -452,6 +454,8 @@ class Reach:
         if isinstance(found, str):  # a library's that is not imported yet
             start = name.partition(".")[0] if outermost else name
             full = ".".join((start, *path))
+            if self._ignoring.intersection((*path, full)):
+                return None
             self._note(function, [full], use)
             return worded("of library", full)
         if outermost and found is not None:

@@ -68,6 +68,8 @@ def origin(module: str) -> Origin | None:
     It is decided by the module's file, once: Python's own, one that an installed distribution lists, or a compiled
     one, which counts by the hash of its file. All others are the project's, also one that has no file.
     """
+    if module == "__main__":  # also where a tool runs what is typed
+        return None
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     if not isinstance(file, str):
@@ -87,8 +89,6 @@ def is_library(module: str) -> bool:
 
 
 def _without_file(module: str, found: ModuleType | None) -> Origin | None:
-    if module == "__main__":
-        return None
     places = [*getattr(found, "__path__", ())]
     if places:  # a namespace package
         return origin_of_file(module, f"{places[0]}/__init__.py")
