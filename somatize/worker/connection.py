@@ -22,6 +22,7 @@ from somatize.errors import (
     WorkerDied,
     WorkerError,
 )
+from somatize.interrupts import ServiceThread, from_handler
 
 from . import modules, payload
 from .process import Process
@@ -378,16 +379,23 @@ class Connection:
     # -- the start
 
     def _start(self) -> _Live:
-        worker = self.worker
-        process = Process(self.host, worker.argv, worker.env, worker.cwd)
-        wire = Wire(process.reading, process.writing, process.is_alive)
+        worker, made = self.worker, list[Process]()
         until = monotonic() + (worker.timeout or _TO_START)
         try:
+            # Where no interrupt comes: of a process that is started half way nobody knows.
+            _STARTING.run(lambda: made.append(Process(self.host, worker.argv, worker.env, worker.cwd)), certain=True)
+            process = made[0]
+            wire = Wire(process.reading, process.writing, process.is_alive)
             hello = self._greeted(process, wire, until)
         except BaseException as error:
+            if not made:
+                raise
+            process = made[0]
             ended = process.ended(0.3 if isinstance(error, Garbled | Ended) else 0)
             process.end(0)
-            raise self._no_worker(error, wire, process, ended) if isinstance(error, Exception) else error from None
+            if not isinstance(error, Exception) or from_handler(error):
+                raise error from None
+            raise self._no_worker(error, wire, process, ended) from None
         live = self._live = _Live(process, wire, hello, self._shipping())
         live.values = modules.Values(worker.send) if worker.send else None
         return live
@@ -426,9 +434,12 @@ class Connection:
 
 
 _CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
+_STARTING = ServiceThread()
 
 
 def _forked() -> None:
+    global _STARTING
+    _STARTING = ServiceThread()
     for connection in list(_CONNECTIONS):
         connection.forked()
 
