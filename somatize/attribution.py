@@ -109,8 +109,8 @@ def _elsewhere(watcher: object, last: Last | None, *, going_on: bool) -> tuple[A
     - One that closed last in this very context, where none closed later elsewhere that could be meant.
     - What closed later in a context copied from this one, if it is the only such context, is not known to speak for
       itself, and was not copied from another copy of this one.
-    - What closed later in a context that knows nothing of this one, if an executor's job closed it, the job is over,
-      and nobody else ever spoke. A thread or a task that lives speaks for itself.
+    - What closed later in a context that knows nothing of this one, if an executor's job closed it while this thread
+      waited, the job is over, and nobody else ever spoke. A thread or a task that lives speaks for itself.
     - Where this context knows none, the only one there is.
     """
     closings = last.closings if last is not None else closings_of(watcher)
@@ -136,7 +136,8 @@ def _elsewhere(watcher: object, last: Last | None, *, going_on: bool) -> tuple[A
         one = found[0]
         if copied and here and not later.lives_on(one, last) and not _may_know(watcher, last):
             return one.sink, one
-        if others and later.is_one_job(one) and _is_idle(one.scope) and later.only_speaker_is(last.scope):
+        awaited = last.scope.thread in one.awaited and _is_idle(one.scope)
+        if others and awaited and later.is_one_job(one) and later.only_speaker_is(last.scope):
             return one.sink, one
     return Several(_sinks(own, found)), None
 
@@ -287,6 +288,10 @@ def _executor_of(thread: int) -> Any:
 
 
 def _is_idle(scope: Scope) -> bool:
-    """Whether the executor's thread it is in waits for its next job, or has ended."""
+    """Whether the executor's thread it is in runs no job's code: it hands over an answer, or waits for the next job."""
     frame = sys._current_frames().get(scope.thread)
-    return frame is None or frame.f_code.co_name == "_worker"
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in ("asyncio", "concurrent", "threading"):
+            return False
+        frame = frame.f_back
+    return True

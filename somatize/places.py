@@ -325,7 +325,7 @@ class Closings:
 class Scope:
     """One context, told apart from its copies, in which forwards of a watcher closed."""
 
-    __slots__ = ("_token", "base", "depth", "spoke", "task", "thread")
+    __slots__ = ("_token", "base", "depth", "of_job", "spoke", "task", "thread")
 
     def __init__(self, base: Last | None) -> None:
         self._token = _mark(None)
@@ -337,6 +337,9 @@ class Scope:
         self.depth: int = 0 if base is None else base.scope.depth + 1
         self.base = base if self.depth < _DEPTH else None
         """What was known in the context that this one was copied from."""
+        run = getattr(threading.current_thread(), "_target", None)
+        self.of_job = base is None and getattr(run, "__module__", None) == "concurrent.futures.thread"
+        """Whether it is that of an executor's thread, whose jobs have no contexts of their own."""
 
     def is_here(self) -> bool:
         """Whether this is the context: a token can be taken back only in the very context it was made in."""
@@ -363,6 +366,8 @@ class Last:
     step: int = -1
     origin: Last | None = None
     """What this context knew before, as long as the forward is open."""
+    awaited: frozenset[int] = frozenset()
+    """The threads that waited for something as a job of an executor closed it."""
     replaced = False
     """Whether another context took the forward for its own, by saying a fact of it."""
 
@@ -415,6 +420,8 @@ def remember(watcher: Any, sink: Any, within: Place | None, *, closed: bool) -> 
         if closings.watcher() is watcher and scope.is_here():
             entry = Last()
             entry.closings, entry.scope, entry.sink, entry.order = closings, scope, sink, closings.order()
+            if scope.of_job:
+                entry.awaited = _waiting()
             closings.recent.append((entry, before))
             LAST.set({key: entry})
             return
@@ -427,11 +434,22 @@ def remember(watcher: Any, sink: Any, within: Place | None, *, closed: bool) -> 
         return
     closings = before.closings if before is not None else _begun(watcher)
     entry = Last.made(closings, sink, within, before)
+    if closed and entry.scope.of_job:
+        entry.awaited = _waiting()
     if closed:
         closings.recent.append((entry, before))
     else:
         entry.origin = before
     put(entry, watcher)
+
+
+def _waiting() -> frozenset[int]:
+    """The threads that wait for another one, or for whatever their event loop is told."""
+    return frozenset(
+        thread
+        for thread, frame in sys._current_frames().items()
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in (("threading", "wait"), ("selectors", "select"))
+    )
 
 
 def put(entry: Last, watcher: object) -> None:
