@@ -88,6 +88,9 @@ class Broker(Protocol):
     def abandon(self, forward: int) -> None:
         """Stop the trips of a forward that are on their way in other threads; does not wait for that."""
 
+    def refuse_changed(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise `StateConflict` where some nodes, by their hosts and ids, have another state there than here."""
+
     def pull(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
         """Bring home the state of what some nodes run, by their hosts and ids."""
 
@@ -98,11 +101,11 @@ class Broker(Protocol):
         """A forward ended: let go of what these hosts hold of it."""
 
 
-def nodes_at_hosts(program: Program) -> dict[str, dict[str, Any]]:
-    """What the nodes of a plan run, by their hosts and ids."""
+def nodes_at_hosts(program: Program, *, named: bool = False) -> dict[str, dict[str, Any]]:
+    """What the nodes of a plan run, by their hosts and ids; or of those whose results need names."""
     found: dict[str, dict[str, Any]] = {}
     for step in program.plan.steps:
-        if step.marks.host is not None:
+        if step.marks.host is not None and (not named or step.number in program.named):
             found.setdefault(step.marks.host, {})[step.node] = program.implementations[step.node].thing
     return found
 

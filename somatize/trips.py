@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from . import tensors
 from .agenda import Agenda, Role
-from .elsewhere import FACTS, HELD, NOBODY, SHOWN, Broker, Landed, Said, Trip
+from .elsewhere import FACTS, HELD, NOBODY, SHOWN, Broker, Landed, Said, Trip, nodes_at_hosts
 from .program import INPUT, Program
 from .slices import Compared, Slice, slices
 from .watching import HERE, Branch, Forward
@@ -49,6 +49,8 @@ class Trips:
         self._watched = NOBODY if forward.tell is None else FACTS if forward.status() is None else SHOWN
         self._modes = _modes()
         self._pools = _pools(program.hosts, broker.hosts())
+        if keeps:
+            broker.refuse_changed(nodes_at_hosts(program, named=True))
 
     def whole(self) -> Slice | None:
         """The one slice there is, where the whole plan goes to a host and nothing is kept."""

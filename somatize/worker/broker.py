@@ -16,7 +16,7 @@ from somatize.errors import BadWorker, BrokerClosed, NoHost, StateConflict
 
 from .connection import Connection
 from .payload import MODES
-from .shipping import warn
+from .shipping import things_of, warn
 
 
 class Worker:
@@ -140,13 +140,13 @@ class Broker:
     def _divided(self, connection: Any, trip: Trip) -> str | None:
         """What is wrong with state that changed at a worker: it is one here and two there."""
         host = trip.slice.host
-        torn = connection.changed_by(trip, torn=True)
+        torn = connection.changed_of(things_of(trip), torn=True)
         if torn is not None:
             return (
                 f"{torn} was changed at host {host!r} and shares its memory with something else here, which it does "
                 "not there; let one of them be a copy; g.push(broker) sends the state that is here"
             )
-        changed = connection.changed_by(trip) if self._widths[host] > 1 else None
+        changed = connection.changed_of(things_of(trip)) if self._widths[host] > 1 else None
         if changed is None:
             return None
         return (
@@ -154,6 +154,19 @@ class Broker:
             "others have it as it was; let it run where there is one worker, or keep what it learns out of it; "
             "g.push(broker) sends the state that is here"
         )
+
+    def refuse_changed(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise `StateConflict` where nodes whose results are kept changed their state; for the engine."""
+        for host, nodes in hosts.items():
+            for connection in self._connections[host]:
+                connection.refuse_lost(dict(nodes))
+                changed = connection.changed_of(nodes.values())
+                if changed is not None:
+                    raise StateConflict(
+                        f"{changed} was changed at host {host!r}, and a result of its node is kept, which is called "
+                        "after the state that is here; g.pull(broker) brings the state here, and g.push(broker) sends "
+                        "the one that is here"
+                    )
 
     def pull(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
         """Bring the state of some nodes home, by their hosts and ids; for `Graph.pull`."""

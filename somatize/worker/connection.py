@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -321,9 +321,15 @@ class Connection:
         """What changed at the worker: objects and their leaves, and how a sentence names them."""
         return self._live.shipping.changed() if self._live is not None else []
 
-    def changed_by(self, trip: Trip, *, torn: bool = False) -> str | None:
-        """The same of the nodes of a trip, as `Shipping.changed_by` says it."""
-        return self._live.shipping.changed_by(trip, torn=torn) if self._live is not None else None
+    def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
+        """The same of some nodes, as `Shipping.changed_of` says it."""
+        return self._live.shipping.changed_of(things, torn=torn) if self._live is not None else None
+
+    def refuse_lost(self, things: dict[str, Any]) -> None:
+        """Raise `WorkerDied` where state of some nodes ended with a worker."""
+        if self._losses.lost:
+            shipping = self._live.shipping if self._live is not None else self._shipping()
+            shipping.refuse_lost(self._losses.lost, things)
 
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""

@@ -15,7 +15,7 @@ import queue
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import is_
 from time import monotonic, sleep
@@ -368,9 +368,13 @@ class ActorConnection:
         """What changed at the actor: objects and their leaves, and how a sentence names them."""
         return self._shipping.changed()
 
-    def changed_by(self, trip: Trip, *, torn: bool = False) -> str | None:
-        """The same of the nodes of a trip, as `Shipping.changed_by` says it."""
-        return self._shipping.changed_by(trip, torn=torn)
+    def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
+        """The same of some nodes, as `Shipping.changed_of` says it."""
+        return self._shipping.changed_of(things, torn=torn)
+
+    def refuse_lost(self, things: dict[str, Any]) -> None:
+        """Raise `WorkerDied` where state of some nodes ended with an actor."""
+        self._shipping.refuse_lost(self._losses.lost, things)
 
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from somatize.elsewhere import HELD, Trip
@@ -194,15 +194,15 @@ class Shipping:
                 found.append((thing, leaf, self.replica.describe((name, leaf))))
         return found
 
-    def changed_by(self, trip: Trip, *, torn: bool = False) -> str | None:
-        """What changed at the worker of what the nodes of a trip have, for a sentence, or None.
+    def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
+        """What changed at the worker of what some nodes have, for a sentence, or None.
 
         Where it is `torn` only what shares its memory with something else here, which it does not there.
         """
         there = self.there & self.replica.overlaps if torn else self.there
         if not there:
             return None
-        reached = self.replica.walk([self.replica.root(thing) for thing in things_of(trip)])
+        reached = self.replica.walk([self.replica.root(thing) for thing in things])
         found = sorted(leaf for leaf in there if leaf[0] in reached)
         return self.replica.describe(found[0]) if found else None
 

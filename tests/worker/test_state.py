@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from somatize import Broker, Graph, Node, node
+from somatize import Broker, Graph, Node, Store, node
 from somatize.errors import HostTimeout, NotSendable, SomatizeWarning, StateConflict, WorkerDied
 
 from .conftest import spawned
@@ -567,6 +567,19 @@ def test_what_changed_before_a_node_raised_counts(broker: Broker) -> None:
     assert far.forward(0, broker=broker) == 3
     far.pull(broker)
     assert counts.count == 3
+
+
+def test_a_kept_result_is_not_called_after_a_state_that_is_not_the_nodes(broker: Broker, tmp_path: Any) -> None:
+    counts, own = Counts(), Counts()
+    far = Graph.somatize(node(counts).named("n").frozen().cached().at("w1"))
+    near = Graph.somatize(node(own).named("n").frozen().cached())
+    with Store(tmp_path / "far") as there, Store(tmp_path / "near") as here_:
+        assert far.forward(0, broker=broker, store=there) == near.forward(0, store=here_)
+        with pytest.raises(StateConflict, match="`count` was changed at host 'w1', and a result of its node is kept"):
+            far.forward(0, broker=broker, store=there)
+        far.pull(broker)
+        assert far.forward(0, broker=broker, store=there) == near.forward(0, store=here_)
+    far.pull(broker)
 
 
 # -- deaths
