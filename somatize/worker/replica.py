@@ -160,6 +160,10 @@ class Replica:
         found = self.entries[name].refer()
         return found.thing if type(found) is Box else found
 
+    def thing_of(self, entry: Entry) -> Any:
+        """What stands in a `Box` here."""
+        return entry.owners[0]() if entry.owners else entry.refer().thing
+
     def has(self, thing: Any) -> bool:
         """Whether an object has a name here."""
         return id(thing) in self._names
@@ -630,7 +634,10 @@ class Replica:
         name = self._names[id(thing)]
         kind = self.entries[name].kind
         for leaf, value in sorted(values.items(), key=lambda each: _ORDER.get(each[0], 1)):
-            _put(thing, kind, leaf, value)
+            if kind == "box" and self._side > 0:  # the node runs the object itself, which nothing can take the place of
+                _write_over(self.thing_of(self.entries[name]), value)
+            else:
+                _put(thing, kind, leaf, value)
         for leaf in gone:
             _take_away(thing, kind, leaf)
         _made(thing, kind)
@@ -691,10 +698,7 @@ def _kind_of(thing: Any, cls: type) -> str | None:
         return "tensor"
     if _is_array(thing):
         return "array"
-    made: Any = cls.__new__
-    python = made is object.__new__ or type(made) is types.FunctionType
-    python = python and all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1])
-    if not python or not cls.__weakrefoffset__ or issubclass(cls, enum.Enum):
+    if not _is_of_python(cls) or not cls.__weakrefoffset__ or issubclass(cls, enum.Enum):
         return None
     if _reduces_plainly(cls, *_REDUCING[2:4]):
         try:
@@ -708,6 +712,13 @@ def _kind_of(thing: Any, cls: type) -> str | None:
     if _reduces_plainly(cls):
         return "instance"
     return "whole" if cls.__dictoffset__ else None
+
+
+def _is_of_python(cls: type) -> bool:
+    """Whether a class and its bases were written in Python."""
+    made: Any = cls.__new__
+    own = made is object.__new__ or type(made) is types.FunctionType
+    return own and all(base.__flags__ & _HEAP_TYPE for base in cls.__mro__[:-1])
 
 
 def _is_global(thing: Any) -> bool:
@@ -813,7 +824,7 @@ def _leaves(thing: Any, entry: Entry) -> Iterator[tuple[str, Any]]:
     elif kind == "whole":
         yield "whole", payload.Bare(thing)
     elif kind == "box":
-        yield "thing", thing.thing if not entry.owners else entry.owners[0]()
+        yield "thing", entry.owners[0]() if entry.owners else thing.thing
     else:
         yield "class", type(thing)
         yield from _attributes(thing, kind, entry.working)
@@ -910,6 +921,24 @@ def _made(thing: Any, kind: str) -> None:
     patch = getattr(thing, "_patch_step_function", None) if kind == "optimizer" else None
     if patch is not None:
         patch()
+
+
+def _write_over(thing: Any, value: Any) -> None:
+    """Give an object with slots the attributes of another one of its class. Raises `NotSendable` for others."""
+    cls = type(thing)
+    slots = [name for base in cls.__mro__ for name, one in vars(base).items() if _is_slot(one)]
+    if type(value) is not cls or not slots or not _is_of_python(cls):
+        raise NotSendable(f"it changed there, and {cls.__name__!r} objects cannot be written in place here")
+    for name in slots:
+        if hasattr(value, name):
+            object.__setattr__(thing, name, getattr(value, name))
+        elif hasattr(thing, name):
+            object.__delattr__(thing, name)
+    getattr(thing, "__dict__", {}).update(getattr(value, "__dict__", {}))
+
+
+def _is_slot(thing: Any) -> bool:
+    return isinstance(thing, types.MemberDescriptorType)
 
 
 def _put(thing: Any, kind: str, leaf: str, value: Any) -> None:

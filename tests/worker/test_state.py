@@ -419,6 +419,41 @@ def test_objects_of_many_kinds(broker: Broker) -> None:
     assert near.forward(9) == here(there).forward(9)
 
 
+class Slotted:
+    __slots__ = ("count", "seen")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seen: list[int] = []
+
+    def forward(self, x):
+        self.count += 1
+        self.seen.append(x)
+        return self.count, list(self.seen)
+
+
+def test_an_object_with_nothing_but_slots(broker: Broker) -> None:
+    slotted = Slotted()
+    far = at(slotted)
+    assert [far.forward(x, broker=broker) for x in range(2)] == [(1, [0]), (2, [0, 1])]
+    far.pull(broker)
+    assert (slotted.count, slotted.seen) == (2, [0, 1])
+    slotted.count = 10
+    assert far.forward(2, broker=broker) == (11, [0, 1, 2])
+    far.pull(broker)
+
+
+def test_what_cannot_be_written_in_place_stays_and_says_so(broker: Broker) -> None:
+    far = at(functools.partial(lambda held, _: held.append(1) or len(held), []))
+    assert [far.forward(0, broker=broker) for _ in range(2)] == [1, 2]
+    with pytest.raises(NotSendable, match="'partial' objects cannot be written in place here"):
+        far.pull(broker)
+    assert far.forward(0, broker=broker) == 3
+    far.push(broker)
+    assert far.forward(0, broker=broker) == 1
+    far.push(broker)
+
+
 # -- what changes on both, at several workers, or at two hosts
 
 
