@@ -189,7 +189,8 @@ class Reach:
         words = [self._default(key, value) for value in function.__defaults__ or ()]
         named = [[name, self._default(key, value)] for name, value in sorted((function.__kwdefaults__ or {}).items())]
         wrapped = self.value(function.__dict__.get("__wrapped__"), f"what {key} wraps")
-        if function.__dict__ and id(function) not in self._roots:
+        # What a library puts on its own wrappers is of its own making, such as how often they were called.
+        if function.__dict__ and id(function) not in self._roots and not self.resolver.library:
             self._held_by(key, function)
         free = {name: list(group) for name, group in _grouped(uses_of(function.__code__).free)}
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

@@ -102,22 +102,50 @@ class Resolver:
             return None
         left_out = _CHANGING.get(class_words(cls)[1], ())
         options = {name: one for name, one in held.items() if name not in wrapped and name not in left_out}
-        return Expansion(worded("wrapper", *class_words(cls)), [wrapped, _plain_options(options)])
+        if cls.__module__.startswith("numba."):  # whose objects hold what was compiled so far
+            return Expansion(worded("wrapper", *class_words(cls)), [wrapped, _plain_options(options)])
+        return Expansion(worded("wrapper", *class_words(cls)), [wrapped, self._options(options, [_MOST_OPTIONS])])
+
+    def _options(self, held: dict[str, Any], left: list[int], depth: int = 0) -> dict[str, Any]:
+        """What a library's object was told, with what is the project's in it; `left` is how much more is looked at."""
+        return {
+            name: self._option(one, left, depth)
+            for name, one in held.items()
+            if name[:1] != "_" or isinstance(one, _CODE) or not self._meet(type(one).__module__)
+        }
+
+    def _option(self, one: Any, left: list[int], depth: int) -> Any:
+        cls = type(one)
+        left[0] -= 1
+        if isinstance(one, types.MethodType) and self._meet(type(one.__self__).__module__):
+            return one.__func__  # of the object it is found in, mostly
+        if cls in SCALARS or isinstance(one, _CODE):
+            return one
+        if is_apart(one) or depth > _DEEPEST_OPTION or left[0] < 0:
+            return class_words(cls)
+        if cls in (list, tuple):
+            return [self._option(part, left, depth + 1) for part in one[: left[0]]]
+        if cls is dict:
+            return self._options({str(name): part for name, part in one.items()}, left, depth + 1)
+        if not self._meet(cls.__module__) and cls.__module__ in sys.modules:
+            return one  # it has a name, or none
+        shown = getattr(one, "__dict__", {})
+        return [class_words(cls), self._options(dict(shown), left, depth + 1) if isinstance(shown, dict) else None]
 
     def _loosely(self, value: Any, cls: type) -> Expansion | None:
         # A descriptor of a library in a class is a way to an attribute, and no value; what holds nothing is a sentinel.
         hollow = hasattr(cls, "__get__") or (
             cls.__basicsize__ == _Hollow.__basicsize__ and not getattr(value, "__dict__", True)
         )
-        if self.library or (self.code and hollow and is_library(cls.__module__)):
+        # A compiled class may say that it is of a module that there is not.
+        of_library = self._meet(cls.__module__) or cls.__module__ not in sys.modules
+        if of_library and (self.library or (self.code and hollow)):
             shown = {name: held for name, held in getattr(value, "__dict__", {}).items() if name[:1] != "_"}
             plain = {name: held for name, held in shown.items() if type(held) in SCALARS or tensors.plain_words(held)}
-            of_project = {
-                name: held
-                for name, held in getattr(value, "__dict__", {}).items()
-                if not self._meet(type(held).__module__) or (isinstance(held, _CODE) and name not in plain)
-            }
-            return Expansion(worded("one of", *class_words(cls)), [plain, of_project])
+            if self.watching:
+                return Expansion(worded("one of", *class_words(cls)), [plain])
+            options = self._options(dict(getattr(value, "__dict__", {})), [_MOST_OPTIONS])
+            return Expansion(worded("one of", *class_words(cls)), [plain, options])
         return None
 
 
@@ -125,6 +153,8 @@ _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, 
 _WRAPPED = ("__wrapped__", "py_func", "callback", "func", "fn", "_torchdynamo_orig_callable", "pyfunc", "_fun")
 _TAKEN_OVER = {"__doc__", "__module__", "__name__", "__qualname__", "__annotations__", "__type_params__"}
 """What `functools.update_wrapper` copies, beside the function itself."""
+
+_MOST_OPTIONS, _DEEPEST_OPTION = 1000, 5
 
 _CHANGING = {
     "MemorizedFunc": ("timestamp", "_verbose", "store_backend", "backend", "mmap_mode", "compress"),

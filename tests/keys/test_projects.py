@@ -280,6 +280,13 @@ LINKS: dict[str, Link] = {
                  "@np.vectorize\ndef h(x):\n    return x + 1"},
         [("wrap", "x * 2", "x * 3"), ("wrap", "x + 1", "x + 2")],
     ),
+    "what a library's wrapper was told": Link(
+        "from told import command", "command.main([], standalone_mode=False)",
+        {"told": "import click\nclass Given:\n    k = 2\n    def __call__(self):\n        return self.k\n@click.command()\n"
+                 "@click.option('--n', default=Given(), type=int)\n@click.option('--m', default=1)\ndef command(n, m):\n    return n * 7 + m"},
+        [("told", "default=1", "default=2"), ("told", "n * 7", "n * 8"), ("told", "k = 2", "k = 3"),
+         ("told", "return self.k", "return -self.k")],
+    ),
     "a function of numpy's made of one": Link(
         "from made import g", "g(x)",
         {"made": "import numpy as np\ng = np.frompyfunc(lambda x: x * 2, 1, 1)"}, [("made", "x * 2", "x * 3")],
