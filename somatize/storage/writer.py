@@ -245,7 +245,8 @@ class Writer(Appender):
     def forgets(self, pending: Pending) -> None:
         """A forward that never told anything leaves nothing."""
         self.pending.discard(pending)
-        pending.over = pending.forgotten = True
+        pending.forgotten = not pending.over  # one that is over was written
+        pending.over = True
 
     def _write_part(self, pending: Pending, *, spilled: bool = False) -> None:
         """Write what is known of a forward that goes on; if `spilled` it leaves the forward's hands for good."""
