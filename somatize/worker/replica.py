@@ -522,7 +522,9 @@ class Replica:
             self._making = set()
             try:
                 with payload.by_value(self.send):
-                    buffers = payload.pack_state(records, self.mode, self)
+                    # Classes are made before any has its members: what is done as a subclass is made was done here.
+                    classes = [record.thing for record in records if isinstance(record.thing, type)]
+                    buffers = payload.pack_state([classes, records], self.mode, self)
                 made = self._making
             finally:
                 self._making = None
