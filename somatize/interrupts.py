@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from io import FileIO
+from types import CodeType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -54,14 +55,29 @@ class Wakeup:
 
 def from_handler(error: BaseException) -> bool:
     """Whether an exception was raised in a signal's handler, whatever code that came in the middle of."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {code for one in handlers if (code := getattr(getattr(one, "__func__", one), "__code__", None)) is not None}
+    codes = _codes_of_handlers()
     within = error.__traceback__
     while within is not None:
         if within.tb_frame.f_code in codes:
             return True
         within = within.tb_next
     return False
+
+
+def in_handler() -> bool:
+    """Whether a signal's handler called this."""
+    codes, frame = _codes_of_handlers(), sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code in codes:
+            return True
+    return False
+
+
+def _codes_of_handlers() -> set[CodeType]:
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = [getattr(getattr(one, "__func__", one), "__code__", None) for one in handlers]
+    return {code for code in codes if code is not None}
 
 
 class Alone:

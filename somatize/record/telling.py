@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgpack
 
 from somatize.errors import RecorderClosed, RecordLost
+from somatize.interrupts import Wakeup, in_handler, start
 from somatize.storage.writer import Writer
 
 from . import provenance
 
 _PATIENCE = 30.0
+_HASTE = 0.5
 
 
 class Teller:
@@ -23,27 +27,35 @@ class Teller:
     def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
         writer.tells(msgpack.packb(provenance.plain({**provenance.of_process(), "about": about})))
         self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
-        if provenance.knows_code(diff=diff):
-            _tell_code(writer, diff=diff)
-            return
-        self._thread = threading.Thread(
-            target=_tell_code, args=(writer,), kwargs={"diff": diff}, name="somatize-about", daemon=True
-        )
-        self._thread.start()
+        self._told = Wakeup()
+        tell = partial(_tell_code, writer, self._told, diff=diff)
+        thread = threading.Thread(target=tell, name="somatize-about", daemon=True)
+        # Not started here: that takes a lock which a signal's handler, that opens a recorder too, would wait for.
+        if provenance.knows_code(diff=diff) or not start(partial(_start, thread, tell)):
+            tell()
 
     def wait(self) -> None:
-        """Return when all is said."""
-        if self._thread is not None and self._pid == os.getpid():
-            self._thread.join(_PATIENCE)
+        """Return when all is said; a signal's handler, which is in haste, waits for half a second at most."""
+        if self._pid == os.getpid():
+            self._told.wait(_HASTE if in_handler() else _PATIENCE)
+            self._told.set()
 
 
-def _tell_code(writer: Writer, *, diff: bool) -> None:
-    found = provenance.of_code(diff=diff)
+def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
     try:
+        thread.start()
+    except RuntimeError:  # as the interpreter ends
+        tell()
+
+
+def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
+    try:
+        found = provenance.of_code(diff=diff)
         writer.tells(msgpack.packb(provenance.plain(found)))
     except (RecorderClosed, RecordLost):
         pass  # closed by the end of the process, which does not wait for git
+    finally:
+        told.set()
 
 
 class Graphs:

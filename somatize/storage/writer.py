@@ -273,8 +273,10 @@ class Writer(Appender):
         now = monotonic()
         for pending in list(self.pending):
             if now - pending.since >= older_than:
-                if pending.over or (not pending.has_begun() and getrefcount(pending) == _UNKNOWN):
-                    self.forgets(pending)  # an interrupt came before its forward knew of it, or once it was written
+                if pending.over:
+                    self.pending.discard(pending)  # an interrupt came once it was written
+                elif not pending.has_begun() and getrefcount(pending) == _UNKNOWN:
+                    self.forgets(pending)  # one came before its forward knew of it
                 else:
                     self.gate.alone(partial(self._write_part, pending))
 
