@@ -459,11 +459,10 @@ def put(entry: Last, watcher: object) -> None:
     if len(last) == 1 and key in last:
         LAST.set({key: entry})
         return
-    last = {other: one for other, one in last.items() if other != key}
+    # What is known of watchers that are gone would be copied for every forward.
+    last = {other: one for other, one in last.items() if other != key and one.closings.watcher() is not None}
     if len(last) >= _REMEMBERED:
-        last = {other: one for other, one in last.items() if one.closings.watcher() is not None}
-        if len(last) >= _REMEMBERED:
-            del last[next(iter(last))]
+        del last[next(iter(last))]
     LAST.set({**last, key: entry})
 
 

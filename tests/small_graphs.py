@@ -81,5 +81,6 @@ def ours() -> list[threading.Thread]:
 def no_thread_is_left() -> Iterator[None]:
     yield
     for thread in ours():
+        thread._started.wait(20)  # type: ignore[attr-defined]  # another thread may be about to start it
         thread.join(20)
     assert ours() == []

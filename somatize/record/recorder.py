@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from somatize.attribution import Several, addressed, closed_last_here
 from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, UnknownForward
 from somatize.facts import KINDS, Fact, said
+from somatize.places import LAST
 from somatize.storage import opened as opened_stores
 from somatize.storage.lines import RunLines
 from somatize.storage.notices import warn
@@ -22,7 +23,7 @@ from somatize.storage.values import check_name
 from somatize.storage.view import look
 from somatize.storage.writer import Writer
 from somatize.store import Store
-from somatize.watching import HERE, known_here, remember
+from somatize.watching import HERE, remember
 
 from .byhand import ByHand, duration, ending
 from .naming import unnamed
@@ -83,8 +84,10 @@ class ForwardSink(Pending):
     def _remembered(self) -> None:
         """Let this context know that it closed, where no engine did: it was opened by whoever tells it."""
         recorder = self.writer.recorder()
-        known = known_here(recorder) if recorder is not None else None
-        if recorder is not None and (known is None or known.sink is not self):
+        if recorder is None:
+            return
+        known = LAST.get().get(id(recorder))
+        if known is None or known.sink is not self:
             remember(recorder, self, HERE.get(), closed=True)
 
 

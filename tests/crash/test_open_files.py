@@ -22,7 +22,8 @@ for trial in range(trials):
     counts.append(len(os.listdir("/proc/self/fd")))
 del recorder
 store.close()
-assert max(counts) <= counts[0] + 8, counts
+half = trials // 2  # the first ones come and go with what git is asked
+assert max(counts[half:]) <= max(counts[:half]) + 8, counts
 assert [row["forwards"] for row in runs(place)] == [1] * trials
 """
 
