@@ -42,6 +42,8 @@ class Committer:
         self._stopped = False
         self._living = _thread.allocate_lock()  # taken by the thread as long as it lives
         self._thread = 0
+        self._ends_writer = False
+        """Whether the thread ends a writer. As the last one it closes the store, which must not wait for the thread."""
         self._last = 0.0
         self._swept = time.monotonic()
         self._not_before = 0.0
@@ -69,7 +71,9 @@ class Committer:
         """End the thread. What is not committed stays in the journals."""
         self._stopped = True
         self._wake.set()
-        if self._thread != _thread.get_ident() and self._living.acquire(timeout=patience):
+        if self._ends_writer or self._thread == _thread.get_ident():
+            return
+        if self._living.acquire(timeout=patience):
             self._living.release()
 
     def _run(self) -> None:
@@ -116,8 +120,8 @@ class Committer:
                 self._opened.records.served(lambda: self._commit(patient=True))
                 for writer in list(self._opened.writers.values()):
                     if writer.is_left() and not writer.backlog:
-                        writer.end_at_exit()
-            if now - self._swept > _SWEEP_EVERY:
+                        self._end(writer)
+            if now - self._swept > _SWEEP_EVERY and not self._stopped:
                 self._swept = now
                 self._opened.records.sweep()
         except OSError as error:
@@ -126,6 +130,13 @@ class Committer:
         except Exception as error:  # damage, above all; this thread must live to try again
             self._not_before = time.monotonic() + _AFTER_FAILURE
             self._tell_once(f"{error}; the records stay in the journal: see Store.check()")
+
+    def _end(self, writer: Writer) -> None:
+        self._ends_writer = True
+        try:
+            writer.end_at_exit()
+        finally:
+            self._ends_writer = False
 
     def _tell_once(self, sentence: str) -> None:
         if "commit" not in self._opened.told:

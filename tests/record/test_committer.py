@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
 from somatize import Graph, Recorder, Store, node
-from somatize.record import facts, forwards
+from somatize.record import facts, forwards, runs
+from somatize.storage import committer
 from somatize.storage.writer import Writer
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -68,3 +70,19 @@ def test_a_sweep_lets_go_of_the_pages_that_were_looked_at(tmp_path: Path) -> Non
         store.opened.records.sweep()
         assert resident() <= grown - 15
         assert looks() >= 23
+
+
+@pytest.mark.timeout(30)
+def test_the_thread_that_ends_the_last_writer_of_a_store_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would wait for each other, and everything that opens or closes a store with them."""
+    monkeypatch.setattr(committer.Committer.stop, "__defaults__", (3600.0,))
+    for number in range(5):
+        place = tmp_path / f"{number}"
+        recorder = Recorder(Store(place), run="r")
+        Graph.somatize(node(abs)).forward(-1, watching=recorder)
+        del recorder
+        gc.collect()
+        while list((place / "journals").iterdir()):  # the writer's, until it was ended
+            assert len(runs(place)) == 1
