@@ -88,6 +88,25 @@ def train(declaration: Declaration, mode: bool) -> None:
             part.thing.train(mode and not part.frozen)
 
 
+def learned_by(thing: Any) -> set[int]:
+    """The ids of the Modules, Parameters and buffers of what a node runs: its own, and those that its code names.
+
+    Of a `Node` that the code of a function names, what that one holds too.
+    """
+    from .keys.constructed import is_node
+
+    things = [thing]
+    if isinstance(thing, FunctionType):
+        things += [value for _, value in _referred(thing) if is_node(value)]
+    found: set[int] = set()
+    for part in (part for one in things for _, part, _ in _held(one, "")):
+        found.add(id(part))
+        if tensors.is_module(part):
+            for within in (part.modules(), part.parameters(), part.buffers()):
+                found.update(map(id, within))
+    return found
+
+
 def _refuse_others(ours: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     missing, unknown = [name for name in ours if name not in given], [name for name in given if name not in ours]
     if unknown:

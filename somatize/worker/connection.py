@@ -244,6 +244,7 @@ class Connection:
         if "changed" in message.fields:
             live.shipping.heard(message.fields["changed"])
             self._losses.changed(trip)
+            live.shipping.warn_of_readers(trip)
 
     def _returned(self, trip: Trip, message: Message) -> Landed:
         try:

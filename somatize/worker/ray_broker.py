@@ -416,6 +416,7 @@ class ActorConnection:
                 if changed is not None:
                     self._shipping.heard(changed)
                     self._losses.changed(trip)
+                    self._shipping.warn_of_readers(trip)
                 if not loaded:
                     self._shipping.unsent(load)
                 return self._landed(trip, *message[3:])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from somatize.elsewhere import HELD, Trip
 from somatize.errors import GradientCut, NotSendable, SomatizeWarning, StateConflict, WorkerDied, WorkerError
+from somatize.learning import learned_by
 from somatize.plan import Plan
 from somatize.slices import Slice
 
@@ -67,6 +68,8 @@ class Shipping:
         self._declared: dict[Any, Declared] = {}
         self._count = 0
         self._forgets: list[int] = []
+        self._looked: dict[Any, int] = {}
+        """Of each graph, how many leaves had changed there when its nodes here were last looked at."""
         OTHERS.add(self)
 
     def load(self, trip: Trip, lost: list[Lost] | None = None, *, whole: bool = False) -> Load:
@@ -245,6 +248,27 @@ class Shipping:
     def heard(self, changed: Any) -> None:
         """A worker said which leaves have changed there."""
         self.there = {(name, leaf) for name, leaf in changed}
+
+    def warn_of_readers(self, trip: Trip) -> None:
+        """Warn once of a node that runs here and uses a module whose state changed at the worker.
+
+        It is looked for only where more has changed than before.
+        """
+        key = trip.program.key
+        if len(self.there) <= self._looked.get(key, 0):
+            return
+        self._looked[key] = len(self.there)
+        changed = {id(thing): described for thing, _, described in self.changed()}
+        for step in trip.program.plan.steps:
+            shared = step.marks.host is None and changed.keys() & learned_by(
+                trip.program.implementations[step.node].thing
+            )
+            if shared:
+                warn(
+                    f"{changed[min(shared)]} was changed at {self.called()}, and node {step.node!r}, which runs here, "
+                    "uses it as it is here; g.pull(broker) brings home what changed"
+                )
+                return
 
     def lost(self, how: str) -> list[Lost]:
         """What ends with the worker, of objects that there are still here."""

@@ -533,6 +533,21 @@ def test_a_node_at_two_hosts_has_one_state(broker: Broker) -> None:
     one.pull(broker)
 
 
+def test_a_node_here_that_uses_what_changed_there_is_told_once(broker: Broker) -> None:
+    learns = Learns()
+
+    def looks(x: Any) -> float:
+        return learns.net.weight.sum().item()
+
+    graph = Graph.somatize(learns.named("learns").at("w1") >> node(looks).named("looks"))
+    before = learns.net.weight.sum().item()
+    with pytest.warns(SomatizeWarning, match="was changed at host 'w1', and node 'looks', which runs here") as told:
+        assert [graph.forward(X, broker=broker) for _ in range(2)] == [before] * 2
+    assert len(told) == 1
+    graph.pull(broker)
+    assert looks(X) != before
+
+
 def test_memory_that_two_share_here_may_not_change_there(broker: Broker) -> None:
     class Views:
         def __init__(self) -> None:
