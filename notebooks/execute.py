@@ -67,6 +67,8 @@ def executed(path: Path) -> Any:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", ()):
             _picture(output.get("data", {}))
+            if output["output_type"] == "stream":  # a warning names the file it comes from
+                output["text"] = output["text"].replace(f"{HERE.parent}/", "")
     return notebook
 
 

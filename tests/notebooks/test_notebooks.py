@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,11 @@ def execute() -> Iterator[ModuleType]:
 
 def test_the_two_that_begin_are_there() -> None:
     assert ALL[:2] == ["01-declaring-a-graph.ipynb", "02-watching-a-run.ipynb"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_names_no_place_of_the_machine_it_ran_on(name: str) -> None:
+    assert re.findall(r"/(?:home|root|Users|work)/[\w./-]+", (NOTEBOOKS / name).read_text()) == []
 
 
 BY_NAME = ("04-a-node-elsewhere.ipynb", "05-training-watched.ipynb")
