@@ -23,7 +23,7 @@ from .attribution import Several, addressed, sink_here
 from .errors import SomatizeError, WatchingError
 from .facts import Fact, Watcher
 from .notices import warn, warn_late, warn_of
-from .places import HERE, Branch, Door, Forward, Place, from_outside, known_here, remember, task_here, told_nothing
+from .places import HERE, Branch, Door, Forward, Place, from_outside, remember, task_here, told_nothing
 
 __all__ = [
     "HERE",
@@ -36,7 +36,6 @@ __all__ = [
     "Watching",
     "addressed",
     "forward_here",
-    "known_here",
     "place_of",
     "progress_from_node",
     "remember",

@@ -43,7 +43,7 @@ def content(value: Any, place: str = "input", resolve: Resolve = _resolve_nothin
     """The digest of a value, 32 bytes.
 
     Types are told apart (1, True, 1.0; list, tuple; dtypes, shapes), floats by their bits. The order of dict keys
-    counts, that of set elements does not; nor does sharing, nor the device of a tensor or its grad.
+    counts, that of set elements does not; nor does sharing, nor the device of a tensor. Its `.grad` counts.
     Raises `Unnameable` for what cannot be named, saying where in `place` it lies.
     """
     cls = type(value)
