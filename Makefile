@@ -44,4 +44,4 @@ $(INSTALLED): pyproject.toml hatch_build.py $(wildcard native/*.c native/*.h)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis somatize/storage/_speedups.abi3.so
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis somatize/store/_speedups.abi3.so

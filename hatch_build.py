@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import platform_tags
 
-PLACE = "somatize/storage/_speedups.abi3.so"
+PLACE = "somatize/store/_speedups.abi3.so"
 # They come after the interpreter's own and win. Nothing that depends on the folder of the build is left in the module.
 COMPILE = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden", "-g0", "-fno-lto"]
 LINK = ["-s", "-fno-lto"]

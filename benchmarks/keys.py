@@ -11,9 +11,9 @@ import msgpack
 import numpy as np
 
 from somatize import Node
-from somatize.keys import Namer, content, given
-from somatize.keys.hashing import hasher
-from somatize.pieces import Cached, Frozen, Marks
+from somatize.dag.pieces import Cached, Frozen, Marks
+from somatize.naming import Namer, content, given
+from somatize.naming.hashing import hasher
 
 MARKS = Marks(frozen=Frozen(), cached=Cached())
 

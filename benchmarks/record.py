@@ -28,7 +28,7 @@ import msgpack
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards, runs
-from somatize.storage import speedups
+from somatize.store import speedups
 
 FACTS = [
     {"fact": "ran", "node": "tokenize", "began_us": "8", "took_us": "318"},

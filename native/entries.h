@@ -1,4 +1,4 @@
-/* An entry of a journal as bytes: what somatize/storage/journal.py says of it, for C.
+/* An entry of a journal as bytes: what somatize/store/journal.py says of it, for C.
  *
  * Words are little-endian. Its head, without gaps: size of what follows the checksum, checksum, kind, state, two bytes
  * of nothing, bytes of summary, nodes, forward, when, took.

@@ -1,4 +1,4 @@
-/* Facts as they are packed, and what they say of the summarised fields; see somatize/storage/packing.py. */
+/* Facts as they are packed, and what they say of the summarised fields; see somatize/store/packing.py. */
 #include "facts.h"
 
 #define LONGEST_NUMBER 18 /* digits that a word surely holds */

@@ -90,6 +90,6 @@ static PyType_Slot lock_slots[] = {
 };
 
 PyType_Spec lock_spec = {
-    .name = "somatize.storage._speedups.Lock", .basicsize = sizeof(Lock), .flags = Py_TPFLAGS_DEFAULT,
+    .name = "somatize.store._speedups.Lock", .basicsize = sizeof(Lock), .flags = Py_TPFLAGS_DEFAULT,
     .slots = lock_slots,
 };

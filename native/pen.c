@@ -2,7 +2,7 @@
  *
  * A call either does all of it, which no handler of a signal sees half done, or gives back False with nothing changed:
  * also where another thread has the lock of the run's gate, which guards all of this. The numbers are taken as in
- * somatize/storage/numbers.py, by a writer that is alone on its run.
+ * somatize/store/numbers.py, by a writer that is alone on its run.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "facts.h"
@@ -276,7 +276,7 @@ static PyType_Slot pen_slots[] = {
 };
 
 PyType_Spec pen_spec = {
-    .name = "somatize.storage._speedups.Pen", .basicsize = sizeof(Pen), .flags = Py_TPFLAGS_DEFAULT,
+    .name = "somatize.store._speedups.Pen", .basicsize = sizeof(Pen), .flags = Py_TPFLAGS_DEFAULT,
     .slots = pen_slots,
 };
 

@@ -1,4 +1,4 @@
-/* somatize.storage._speedups: the ordinary case of recording, and of taking a journal in, done in C.
+/* somatize.store._speedups: the ordinary case of recording, and of taking a journal in, done in C.
  *
  * Everything here is also done in Python, which is what runs where this module is not there, and whenever something
  * is out of the ordinary: each function then declines, having changed nothing. So this holds no rule of its own, and
@@ -6,7 +6,7 @@
  */
 #include "lock.h"
 
-/* Counted up with each change that somatize/storage/speedups.py has to know of: a stale build is left alone. */
+/* Counted up with each change that somatize/store/speedups.py has to know of: a stale build is left alone. */
 #define VERSION 3
 
 static PyMethodDef functions[] = {
@@ -28,7 +28,7 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_speedups", .m_doc = "See somatize/storage/speedups.py.", .m_size = -1,
+    PyModuleDef_HEAD_INIT, .m_name = "_speedups", .m_doc = "See somatize/store/speedups.py.", .m_size = -1,
     .m_methods = functions,
 };
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazily import names_of
+from somatize.utils.lazy_names import names_of
 
 if TYPE_CHECKING:
+    from somatize.dag.pieces import Node, Piece, node
+    from somatize.store.store import Store
+    from somatize.watching.context import Ctx
+    from somatize.watching.watchers import Sink
+
     from .codecs import codec
-    from .context import Ctx
     from .facts import Fact, Watcher
     from .graph import Graph
-    from .pieces import Node, Piece, node
     from .record import Live, Recorder
-    from .store import Store
-    from .watching import Sink
     from .worker import Broker, Worker
 
 __version__ = "0.1.0"
@@ -43,19 +44,19 @@ __all__ = [
 
 _HOMES = {
     "Broker": "worker",
-    "Ctx": "context",
+    "Ctx": "watching.context",
     "Fact": "facts",
     "Graph": "graph",
     "Live": "record.live",
-    "Node": "pieces",
-    "Piece": "pieces",
+    "Node": "dag.pieces",
+    "Piece": "dag.pieces",
     "Recorder": "record",
-    "Sink": "watching",
-    "Store": "store",
+    "Sink": "watching.watchers",
+    "Store": "store.store",
     "Watcher": "facts",
     "Worker": "worker",
     "codec": "codecs",
-    "node": "pieces",
+    "node": "dag.pieces",
 }
 
 __getattr__, __dir__ = names_of(__name__, _HOMES)

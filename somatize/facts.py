@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, TypeAlias, TypedDict
 
+from somatize.utils.interrupts import from_handler
+
 from .errors import FactError, FactWarning
-from .interrupts import from_handler
 
 Fact: TypeAlias = dict[str, str]
 """One thing that happened: text to text, its kind under ``fact``."""

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from . import engine, learning
-from .declaring import Declaration
-from .elsewhere import nodes_at_hosts, refuse_unknown
-from .plan import Plan, compiled
-from .program import Program
-from .watching import Watching
+from somatize.dag.declaration import Declaration
+from somatize.dag.plan import Plan, compiled
+from somatize.engine.elsewhere import nodes_at_hosts, refuse_unknown
+from somatize.engine.program import Program
+from somatize.watching.watchers import Watching
+
+from .dag import parameters as learning
+from .engine import loops
 
 if TYPE_CHECKING:
-    from .elsewhere import Broker
-    from .foreseen import Foreseen
-    from .plotting import Figure
-    from .store import Store
+    from somatize.engine.elsewhere import Broker
+    from somatize.engine.foresight import Foreseen
+    from somatize.figures.plotly_backend import Figure
+    from somatize.store.store import Store
 
 
 class Graph:
@@ -80,7 +82,7 @@ class Graph:
         run in this thread, in the order of `topological_sort`; with `threads` of more than one, up to so many at the
         same time, each in a copy of this context and in torch's modes of this thread.
 
-        `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching`): a
+        `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching.watchers`): a
         callable, a Recorder, or a list or tuple of them. With None no fact is made and no clock read.
 
         `store`, a Store or the path of one, is where cached nodes recall and keep their results; without it they run.
@@ -104,16 +106,16 @@ class Graph:
         program = self._program or self._compiled()
         if seed is not None:
             program = program.synchronised() if synchronise else program
-            keeping_ = None if store is None else engine.to_keep(program, store, refresh, write=keeping)
-            return engine.run_seeded(program, input, watching, self, threads, seed, keeping_, broker)
+            keeping_ = None if store is None else loops.to_keep(program, store, refresh, write=keeping)
+            return loops.run_seeded(program, input, watching, self, threads, seed, keeping_, broker)
         if store is None and threads == 1 and program.simple and not synchronise and type(threads) is int:
-            return engine.run_plain(program, input, watching, self)
+            return loops.run_plain(program, input, watching, self)
         if synchronise:
             program = program.synchronised()
         if store is None:
-            return engine.run(program, input, watching, self, threads, None, broker)
-        to_keep = engine.to_keep(program, store, refresh, write=keeping)
-        return engine.run(program, input, watching, self, threads, to_keep, broker)
+            return loops.run(program, input, watching, self, threads, None, broker)
+        to_keep = loops.to_keep(program, store, refresh, write=keeping)
+        return loops.run(program, input, watching, self, threads, to_keep, broker)
 
     def pull(self, broker: Broker) -> None:
         """Bring home the state that this graph's nodes have at their hosts, whatever they have here.
@@ -143,7 +145,7 @@ class Graph:
         part of its name is another than that of the nearest result kept. It prints. Raises `NotFrozen`.
         """
         program = self._compiled()
-        return engine.foreseen(program, input, engine.to_keep(program, store, (), write=False), seed)
+        return loops.foreseen(program, input, loops.to_keep(program, store, (), write=False), seed)
 
     def nodes(self) -> list[str]:
         """The ids of all nodes, in the order declared."""
@@ -202,25 +204,25 @@ class Graph:
         return self._compiled().plan
 
     def figure(self, theme: str | None = None, *, foreseen: Foreseen | None = None) -> Figure:
-        """The graph drawn, having never run: what comes when, and what feeds what (`somatize.drawing`).
+        """The graph drawn, having never run: what comes when, and what feeds what (`somatize.figures.drawing`).
 
         Needs plotly, ``pip install 'somatize[viz]'``. Beyond 300 nodes it is an overview, and says so. With None as
         `theme` it reads on a light page as on a dark one. What was `foreseen` of a forward is shown on the boxes.
         Raises `ExtraMissing`, and `FigureError` for other themes.
         """
-        from . import drawing
+        from .figures import drawing
 
         return drawing.figure(self._declaration, theme, foreseen)
 
     def mermaid(self) -> str:
         """The graph as Mermaid text, which GitHub draws where it is fenced as ``mermaid``."""
-        from . import drawing
+        from .figures import drawing
 
         return drawing.mermaid(self._declaration)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """What a notebook shows of a graph: its figure, or without plotly its Mermaid text."""
-        from . import drawing
+        from .figures import drawing
 
         return drawing.in_a_cell(self._declaration)
 

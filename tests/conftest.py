@@ -12,7 +12,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from somatize import engine, facts
+from somatize import facts
+from somatize.engine import loops as engine
 from somatize.errors import FactError
 from tests.programs import absent
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somatize.agenda import Agenda, Role, roles
-from somatize.pieces import Marks
-from somatize.plan import Plan, compiled
-from somatize.topology import Topology
+from somatize.dag.pieces import Marks
+from somatize.dag.plan import Plan, compiled
+from somatize.dag.topology import Topology
+from somatize.engine.agenda import Agenda, Role, roles
 
 
 def plan_of(edges: list[tuple[str, str]], names: str) -> Plan:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from somatize import Graph, Node, crew, node
+from somatize import Graph, Node, node
+from somatize.engine import crew
 from tests.small_graphs import Facts, Pass, fan, meeting, no_thread_is_left, ours, side_by_side  # noqa: F401
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, crew, node
+from somatize import Graph, node
+from somatize.engine import crew
 from tests.small_graphs import Facts, Pass, fan, meeting, no_thread_is_left, ours, side_by_side  # noqa: F401
 
 # Failures

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, Node, engine, node
+from somatize import Graph, Node, node
+from somatize.engine import loops
 from somatize.errors import GraphError, NoHost
 from tests.small_graphs import Facts, Pass, Raise, chain, untimed
 
@@ -42,10 +43,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from somatize import calling, ending
+    from somatize.engine import calling, ending
 
     clock = Clock()
-    for module in (engine, calling, ending):
+    for module in (loops, calling, ending):
         monkeypatch.setattr(module, "clock", clock)
     return clock
 
@@ -90,14 +91,14 @@ def test_finished_and_broke_take_a_microsecond_at_least(clock: Clock, threads: i
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_with_nobody_watching_no_fact_is_made_and_no_clock_read(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    from somatize import branches, calling, ending
+    from somatize.engine import branches, calling, ending
 
     def never(*_: Any) -> Any:
         raise AssertionError("asked for with nobody watching")
 
-    for module in (engine, calling, ending):
+    for module in (loops, calling, ending):
         monkeypatch.setattr(module, "clock", never)
-    for module, names in ((engine, ("failed", "finished", "broken")), (branches, ("done", "failed"))):
+    for module, names in ((loops, ("failed", "finished", "broken")), (branches, ("done", "failed"))):
         for name in names:
             monkeypatch.setattr(module, name, never)
     graph = Graph.somatize(

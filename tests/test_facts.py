@@ -15,7 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somatize import Graph, engine, facts
+from somatize import Graph, facts
+from somatize.engine import loops
 from somatize.errors import FactError, FactWarning
 
 WHOLE: dict[str, dict[str, str]] = {
@@ -264,7 +265,7 @@ def test_what_is_no_dict_is_refused(wrong: Any) -> None:
 
 
 def test_the_suite_holds_every_fact_a_forward_tells(wrong_facts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "failed", lambda *_: {"fact": "failed", "node": "f"})
+    monkeypatch.setattr(loops, "failed", lambda *_: {"fact": "failed", "node": "f"})
     with pytest.raises(ZeroDivisionError):
         Graph.somatize(lambda x: 1 / x).forward(0, watching=[].append)
     (said,) = wrong_facts

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from somatize import Graph, Node, node
+from somatize.dag.implementation import Implementation, shown, snake_case
 from somatize.errors import NotANode
-from somatize.implementation import Implementation, shown, snake_case
 
 
 class Add(Node):

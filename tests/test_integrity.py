@@ -12,8 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from somatize import Graph, Node, Store, node, tensors
-from somatize.cache import CLAIMS
+from somatize import Graph, Node, Store, node
+from somatize.codecs import tensors
+from somatize.engine.cache import CLAIMS
 from somatize.errors import KeepWarning
 
 CONFIG = {"by": 2}

@@ -17,10 +17,15 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Node, node
-from somatize.watching import forward_here
+from somatize.watching.watchers import forward_here
 
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
-FILES = ("somatize/engine.py", "somatize/ending.py", "somatize/places.py", "somatize/watching.py")
+FILES = (
+    "somatize/engine/loops.py",
+    "somatize/engine/ending.py",
+    "somatize/watching/forwards.py",
+    "somatize/watching/watchers.py",
+)
 
 
 class Pass(Node):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from somatize import Graph, Node, Store, node, tensors
+from somatize import Graph, Node, Store, node
+from somatize.codecs import tensors
 from somatize.errors import GraphError
 
 

@@ -308,6 +308,6 @@ class TestCached:
 
 
 def _drop(store, name):
-    from somatize.storage import kept
+    from somatize.store import kept
 
     kept.forget(store.opened, lambda entries: [entry for entry in entries if entry.name == name])

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from somatize import Graph, Node, Piece, node
+from somatize.dag.pieces import Cached, Frozen, Mapped, unfold
 from somatize.errors import BadDevice, GraphError, NotANode
-from somatize.pieces import Cached, Frozen, Mapped, unfold
 
 
 class Step(Node):

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from somatize import Graph, Node
-from somatize.pieces import Cached, Frozen, Mapped, Marks
-from somatize.plan import Plan, Step, compiled
-from somatize.topology import Topology
+from somatize.dag.pieces import Cached, Frozen, Mapped, Marks
+from somatize.dag.plan import Plan, Step, compiled
+from somatize.dag.topology import Topology
 
 
 class Pass(Node):

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from somatize.agenda import Agenda
-from somatize.pieces import Marks
-from somatize.plan import Plan, compiled
-from somatize.slices import Slice, slices
-from somatize.topology import Topology
+from somatize.dag.pieces import Marks
+from somatize.dag.plan import Plan, compiled
+from somatize.dag.slices import Slice, slices
+from somatize.dag.topology import Topology
+from somatize.engine.agenda import Agenda
 
 
 def planned(hosts: str, edges: list[tuple[int, int]]) -> Plan:

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from somatize import Graph, Node, node, tensors
+from somatize import Graph, Node, node
+from somatize.codecs import tensors
 from somatize.errors import DeviceMismatch
 
 

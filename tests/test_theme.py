@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somatize import theme
 from somatize.errors import FigureError
+from somatize.figures import theme
 
 PAGES = ("#ffffff", "#1e1e1e")
 # How people see colours who lack one of the three cones (Machado and others, 2009), and how the others do.

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from somatize.dag.topology import Topology
 from somatize.errors import CycleError, GraphError, NameTaken, UnknownNode
-from somatize.topology import Topology
 
 
 def made(*edges: str, names: str = "") -> Topology:

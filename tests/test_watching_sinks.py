@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from somatize import Graph, node, places
-from somatize.watching import forward_here, sink_here
+from somatize import Graph, node
+from somatize.watching import forwards
+from somatize.watching.watchers import forward_here, sink_here
 
 Facts = list[dict[str, str]]
 
@@ -288,9 +289,9 @@ def test_a_context_does_not_remember_ever_more_watchers() -> None:
         for rec in kept:
             graph.forward(1, watching=rec)
         assert kept[-1]("x") == 0
-        return len(places.LAST.get())
+        return len(forwards.LAST.get())
 
-    assert contextvars.Context().run(run) == places._REMEMBERED
+    assert contextvars.Context().run(run) == forwards._REMEMBERED
 
 
 def test_forward_here_tells_forwards_apart() -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from .refusals import say
+from .exit_codes import say
 from .tables import Column, Row, print_table, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ class Answer:
         """How many rows fit the terminal; None where output is none, or is for a program."""
         if not self.is_table or not sys.stdout.isatty():
             return None
-        from somatize.ui.painting import console_for
+        from somatize.ui.rich_backend import console_for
 
         return max(5, console_for(sys.stdout).height - _AROUND)
 
@@ -90,7 +90,7 @@ class Answer:
 
 
 def _line(words: str, style: str) -> None:
-    from somatize.ui.painting import Text, console_for
+    from somatize.ui.rich_backend import Text, console_for
 
     console = console_for(sys.stdout)
     console.print(Text(shown(words, console.encoding), style=style), soft_wrap=not sys.stdout.isatty())

@@ -120,7 +120,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Its bytes."""
-        from somatize.storage.limits import bytes_of
+        from somatize.store.limits import bytes_of
 
         try:
             return bytes_of(value)

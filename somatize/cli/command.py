@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from .refusals import BUG, CLOSED, CODES, INTERRUPTED, refusals, say
+from .exit_codes import BUG, CLOSED, CODES, INTERRUPTED, refusals, say
 
 
 class Entry:
@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "demo": Entry("demo", "A small run from start to end, to see what there is."),
     },
     "To other tools": {
-        "export": Entry("export", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
+        "export": Entry("export_command", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
     },
     "Keeping house": {
         "check": Entry("house", "Whether everything in a store is as it must be."),

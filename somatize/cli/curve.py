@@ -16,7 +16,7 @@ from somatize.errors import nearest
 from . import words
 from .answers import Answer, answering
 from .arguments import Reader, all_option, last_option, path_argument, run_argument, since_option
-from .refusals import ABSENT, Refused
+from .exit_codes import ABSENT, Refused
 from .stores import reading, run_named
 from .tables import Column, Row, shown
 
@@ -125,9 +125,9 @@ def _is_number(said: str) -> bool:
 
 
 def _draw(points: Points, of: str, answer: Answer) -> None:
-    from somatize.theme import unit
-    from somatize.ui.painting import console_for
-    from somatize.ui.plot import TextPlot
+    from somatize.figures.theme import unit
+    from somatize.ui.rich_backend import console_for
+    from somatize.ui.text_plot import TextPlot
 
     finite = [(forward, value) for forward, value in points if math.isfinite(value)]
     if finite:

@@ -16,9 +16,8 @@ from .arguments import Reader
 from .tables import Column, print_table
 
 if TYPE_CHECKING:
-    from somatize.store import Store
-
-    from .digits.reading import Learn
+    from somatize.cli.digits.reader import Learn
+    from somatize.store.store import Store
 
 _BATCH = 60
 _RATE = 0.5
@@ -35,7 +34,7 @@ def demo(to: Path | None, epochs: int) -> None:
     It takes a few seconds and needs no extra. What it recorded stays, and it says where; with more --epochs there is
     time for a look at `somatize watch` in another terminal.
     """
-    from somatize.store import Store
+    from somatize.store.store import Store
 
     place = to if to is not None else Path(tempfile.mkdtemp(prefix="somatize-")) / "runs"
     with Store(place) as store:
@@ -59,11 +58,11 @@ def _free_name(store: Store) -> str:
 
 def _learn(store: Store, run: str, epochs: int) -> tuple[int, int]:
     """Record the run; how many of the images that it never saw it then reads right, and of how many."""
+    from somatize.cli.digits.reader import Learn, reader
     from somatize.record import Recorder
     from somatize.status import Status
 
     from . import digits
-    from .digits.reading import Learn, reader
 
     known = digits.load()
     learn = Learn(_RATE)

@@ -17,16 +17,16 @@ import click
 from . import words
 from .answers import Answer, answering
 from .arguments import SIZE, SPAN, Reader, RunName, path_argument
+from .exit_codes import FOUND, Refused, say
 from .kept import FIELDS as KEPT_FIELDS
 from .kept import columns as kept_columns
 from .kept import row_of
-from .refusals import FOUND, Refused, say
 from .runs import recorded_now
 from .stores import reading, run_named, writing
 from .tables import Column
 
 if TYPE_CHECKING:
-    from somatize.store import Store
+    from somatize.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ def check(path: Path, answer: Answer) -> None:
 
     Price: all of the store is read, about a second for 100,000 forwards. It can go on while others write.
     """
-    from somatize.storage.sizes import of_directory
+    from somatize.store.sizes import of_directory
 
     with reading(path) as store:
         wrong = store.check()
@@ -103,7 +103,7 @@ def _refuse_recorded(store: Store, names: list[str]) -> None:
 
 def _weighed(store: Store, names: list[str]) -> list[dict[str, Any]]:
     from somatize import record
-    from somatize.storage.sizes import of_runs
+    from somatize.store.sizes import of_runs
 
     sizes = of_runs(store.opened, names)
     known = {row["run"]: row for row in record.runs(store)}
@@ -154,7 +154,7 @@ def prune(
 
     Results over 1 MB give their space back to the disk at once, smaller ones with `somatize compact`.
     """
-    from somatize.storage.kept import to_prune
+    from somatize.store.kept import to_prune
 
     asked = {"max_bytes": max_bytes, "older_than": older_than, "unused_for": unused_for}
     if all(value is None for value in asked.values()):
@@ -192,7 +192,7 @@ def copy(path: Path, to: Path, answer: Answer) -> None:
 
     A forward that goes on meanwhile reads as lost in the copy. A copy that cannot be finished is taken away again.
     """
-    from somatize.storage.sizes import of_directory
+    from somatize.store.sizes import of_directory
 
     with reading(path) as store:
         if to.exists() and (not to.is_dir() or any(to.iterdir())):
@@ -210,7 +210,7 @@ def compact(path: Path, answer: Answer) -> None:
 
     Price: the store is written anew, and needs the room for a second one meanwhile.
     """
-    from somatize.storage.sizes import of_directory
+    from somatize.store.sizes import of_directory
 
     with writing(path) as store:
         before = of_directory(store.path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .arguments import Reader, path_argument, run_argument
-from .refusals import Refused, shown
+from .exit_codes import Refused, shown
 from .stores import reading, run_named
 
 
@@ -40,11 +40,11 @@ def page(path: Path, run: str | None, out: Path, of: tuple[str, ...], *, force: 
     Needs plotly: pip install 'somatize[viz]'. Price: every fact of the run is read, about a second for 100,000
     forwards.
     """
-    from somatize import plotting
     from somatize.errors import NotReplaced
+    from somatize.figures import plotly_backend
     from somatize.record import page as write
 
-    plotting.require()
+    plotly_backend.require()
     with reading(path) as store:
         try:
             made = write(store, run_named(store, run), out, of=of or None, replace=force)

@@ -62,7 +62,7 @@ def runs(path: Path, last: int | None, since: float | None, every: bool, answer:
 
 def recorded_now(store: Any) -> set[str]:
     """The names of the runs that a living recorder has open."""
-    from somatize.storage.view import View, look
+    from somatize.store.view import View, look
 
     def of(view: View) -> set[str]:
         being = {tail.run for tail in view.tails if view.is_alive(tail.writer)}

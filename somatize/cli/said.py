@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from somatize.status.units import count, scaled
+from somatize.utils.units import count, scaled
 
 from . import words
 from .answers import Answer, answering

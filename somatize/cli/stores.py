@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from somatize.errors import NoStore, StoreReadOnly, UnknownRun, WhichRun
 
 if TYPE_CHECKING:
-    from somatize.store import Store
+    from somatize.store.store import Store
 
 _FORMAT = "FORMAT"
 _LOOKED_AT = 1000
@@ -24,7 +24,7 @@ _NAMED = 3
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[Store]:
     """The store at `path`, to be read; nothing is made there. Raises `NoStore`, saying what is there instead."""
-    from somatize.store import Store
+    from somatize.store.store import Store
 
     place = Path(path)
     if not is_store(place):
@@ -104,15 +104,15 @@ def _near(path: Path) -> str:
 
 def names_of(store: Store) -> list[str]:
     """The names of the runs, in the order they were begun."""
-    from somatize.storage.view import look
+    from somatize.store.view import look
 
     return look(store.opened, lambda view: [info.name for _, info in view.runs()])
 
 
 def run_named(store: Store, run: str | None) -> str:
     """The run that is meant: the one of that name, or the only one. Raises `UnknownRun` and `WhichRun`."""
-    from somatize.storage.opening import find_run
-    from somatize.storage.view import look
+    from somatize.store.recovery import find_run
+    from somatize.store.view import look
 
     if run and look(store.opened, lambda view: find_run(view.reading, run)) is not None:
         return run

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from somatize.ui.painting import Console, Table, Text, cell_len, console_for, cut, literal
+from somatize.ui.rich_backend import Console, Table, Text, cell_len, console_for, cut, literal
 
 Row = Mapping[str, Any]
 

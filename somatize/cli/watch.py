@@ -49,7 +49,7 @@ def watch(
 
     Price: one look at the columns of the run, then only what is new; next to nothing while nothing is written.
     """
-    from somatize.record.followed import Followed
+    from somatize.record.run_follower import Followed
     from somatize.ui.following import in_lines, on_screen
 
     if store_around(path):

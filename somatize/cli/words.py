@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 
-from somatize.status.units import duration, scaled
-from somatize.theme import share
+from somatize.figures.theme import share
+from somatize.utils.units import duration, scaled
 
 __all__ = ["ago", "clock", "count", "listed", "number", "share", "size", "took"]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from somatize import strides
 from somatize.errors import DamagedStore, NotKeepable
+
+from . import strides
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from somatize.errors import DamagedStore, ExtraMissing, NotKeepable, StoreError
 
-from .kinds import Kind
+from .standard_types import Kind
 
 if TYPE_CHECKING:
     from pyarrow import Table as Table  # noqa: PLC0414

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from somatize.errors import NotKeepable, StoreError
 
-from .kinds import Kind
+from .standard_types import Kind
 
 _Found = TypeVar("_Found")
 _HEAP_TYPE = 1 << 9

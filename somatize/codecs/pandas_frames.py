@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from somatize.errors import ExtraMissing, NotKeepable
 
 from . import arrays, arrow
-from .kinds import Kind
+from .standard_types import Kind
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame  # noqa: PLC0414

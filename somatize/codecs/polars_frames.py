@@ -8,7 +8,7 @@ from typing import Any
 from somatize.errors import NotKeepable, StoreError
 
 from . import arrow
-from .kinds import Kind
+from .standard_types import Kind
 
 
 def _dump_frame(frame: Any) -> list[Any]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from somatize import tensors
 from somatize.errors import DamagedStore, NewerFormat, StoreError
 
-from . import arrays
-from .kinds import BUILTIN
+from . import arrays, tensors
 from .registry import by_kind, kind_named, named
 from .script import (
     AGAIN,
@@ -30,6 +28,7 @@ from .script import (
     unpacked,
     unpacker,
 )
+from .standard_types import BUILTIN
 
 MISSING = object()
 _END = op(END)

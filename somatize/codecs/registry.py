@@ -6,11 +6,9 @@ import builtins
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from somatize import tensors
-
-from . import arrays, arrow, objects, pandas_frames, polars_frames
-from .kinds import BUILTIN, Kind
+from . import arrays, arrow, objects, pandas_frames, polars_frames, tensors
 from .script import SCALARS
+from .standard_types import BUILTIN, Kind
 
 
 class Registered(NamedTuple):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from somatize import tensors
 from somatize.errors import NotKeepable
 
-from . import arrays
-from .kinds import BUILTIN, POSITIONS, Kind
+from . import arrays, tensors
 from .registry import Registered, by_type, kind_of, library_kind, named
 from .script import (
     AGAIN,
@@ -35,6 +33,7 @@ from .script import (
     op,
     packer,
 )
+from .standard_types import BUILTIN, POSITIONS, Kind
 
 _TREE = SCALARS | {list, dict}
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.lazily import names_of
+from somatize.utils.lazy_names import names_of
 
-from .about import about, unfinished, writers
 from .fleet import fleet
 from .reader import curve, curve_costs, facts, forwards, nodes, runs
 from .recorder import Recorder
 from .replay import replay
+from .run_info import about, unfinished, writers
 from .tail import tail
 
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
-    from .followed import Followed
     from .hosts_figure import machines
     from .live import Live
     from .one_page import page
+    from .run_follower import Followed
     from .status_reader import logs, tasks, throughput
 
 __all__ = [
@@ -56,7 +56,7 @@ _HOMES = {
     "logs": "status_reader",
     "tasks": "status_reader",
     "throughput": "status_reader",
-    "Followed": "followed",
+    "Followed": "run_follower",
     "Live": "live",
     "machines": "hosts_figure",
     "page": "one_page",

@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from somatize.errors import UnknownName, UnknownRun, WhichRun, nearest
 from somatize.facts import KINDS
-from somatize.storage.lines import RunLines
-from somatize.storage.opened import Opened, acquire, release
-from somatize.storage.opening import find_run
-from somatize.storage.packing import parted_path
-from somatize.storage.view import View
-from somatize.store import Store
+from somatize.store.lines import RunLines
+from somatize.store.opened import Opened, acquire, release
+from somatize.store.packing import parted_path
+from somatize.store.recovery import find_run
+from somatize.store.store import Store
+from somatize.store.view import View
 
 Place: TypeAlias = Store | str | os.PathLike[str]
 """A Store, or the path of one that exists."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from somatize import theme as themes
-from somatize.theme import Theme
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme
 
 from .columns import Columns
 from .panels import Panel, count_axis, extent_of, label, scale_of, value_axis

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from somatize.facts import Fact
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import Line, RunLines, Stored
-from somatize.storage.opened import Opened
-from somatize.storage.packing import field_path, last_said, unpack
-from somatize.storage.schema import OWN
-from somatize.storage.view import View, look
+from somatize.store.environment import BadValue
+from somatize.store.lines import Line, RunLines, Stored
+from somatize.store.opened import Opened
+from somatize.store.packing import field_path, last_said, unpack
+from somatize.store.schema import OWN
+from somatize.store.view import View, look
 
 from .asked import Place, lines_of, opened_at, path_in
 from .columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Series

@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from somatize.storage.columns import number
-from somatize.storage.packing import field_path
-from somatize.storage.schema import BROKE, INTERRUPTED, LOST, OK, OPEN, STATES
+from somatize.store.columns import number
+from somatize.store.packing import field_path
+from somatize.store.schema import BROKE, INTERRUPTED, LOST, OK, OPEN, STATES
 
 __all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "STATES", "WORDS", "Columns", "Series"]
 

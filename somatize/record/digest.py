@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from somatize.facts import Fact
-from somatize.storage import schema
-from somatize.storage.lines import RunLines
-from somatize.storage.packing import unpack
+from somatize.store import schema
+from somatize.store.lines import RunLines
+from somatize.store.packing import unpack
 
 from .fleet import HERE, Hosts
+from .node_totals import ENDINGS, Spent, Tally, stretches
 from .status_reader import LOG_FIELDS, stats_of, tasks_of
-from .tally import ENDINGS, Spent, Tally, stretches
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")
 _LOGS, _TASKS = 200, 5000

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from somatize import plotting
-from somatize import theme as themes
 from somatize.errors import FigureError
-from somatize.theme import Theme
+from somatize.figures import plotly_backend
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme
 
 from .batches import BatchPanels, X
 from .columns import Columns
@@ -36,7 +36,7 @@ from .streams import MOST
 from .strokes import ESTIMATE, Look, Strokes, broke_trace, series_traces, took_trace
 
 if TYPE_CHECKING:
-    from somatize.plotting import Figure
+    from somatize.figures.plotly_backend import Figure
 
 _POINTS = 2400
 """About how many points all series of one figure have together once they are condensed, and all durations."""
@@ -69,7 +69,7 @@ def progress_figure(
 ) -> Figure:
     """`progress_picture` as a plotly figure. Raises `ExtraMissing` without plotly."""
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
-    return plotting.figure(picture.data, picture.layout)
+    return plotly_backend.figure(picture.data, picture.layout)
 
 
 def progress_picture(

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from somatize import plotting
-from somatize import theme as themes
 from somatize.errors import FigureError, UnknownName
+from somatize.figures import plotly_backend
+from somatize.figures import theme as themes
 
 from .asked import Place
 from .column_reader import columns_of
 from .columns import Columns
 from .drawn import progress_figure
+from .node_turns import one_forward, spent_in
 from .one_forward import timeline_picture
 from .reader import curve_costs
 from .streams import MOST_PANELS, alike
 from .time_spent import spent_picture
-from .turns import one_forward, spent_in
 
 if TYPE_CHECKING:
-    from somatize.plotting import Figure
+    from somatize.figures.plotly_backend import Figure
 
 Names = str | Sequence[str]
 _NAMED, _NAME = 4, 28
@@ -56,7 +56,7 @@ def progress(
     With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
     into. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
     """
-    plotting.require()
+    plotly_backend.require()
     names = several("of", of) if of is not None else ["loss"]
     runs: Sequence[str | None] = [None] if run is None else several("run", run)
     title = title_of(columns := _columns(store, runs, names[:MOST_PANELS]))
@@ -95,9 +95,9 @@ def spent(store: Place, run: str | None = None, last: int | None = None, *, them
     recalled and what failed is drawn apart. Branches that ran at once, and a forward within a node, make more than the
     clock showed. Reads every fact it covers. Raises as `progress` does.
     """
-    plotting.require()
+    plotly_backend.require()
     picture = spent_picture(spent_in(store, run, last), last=last, theme=theme)
-    return plotting.figure(picture.data, picture.layout)
+    return plotly_backend.figure(picture.data, picture.layout)
 
 
 def timeline(store: Place, run: str | None = None, forward: int = -1, *, theme: str | None = None) -> Figure:
@@ -106,9 +106,9 @@ def timeline(store: Place, run: str | None = None, forward: int = -1, *, theme: 
     A worker's clock starts with its slice, so a slice is drawn in the middle of the round trip it arrived under.
     Raises `UnknownForward`, and as `progress` does.
     """
-    plotting.require()
+    plotly_backend.require()
     picture = timeline_picture(one_forward(store, run, forward), theme=theme)
-    return plotting.figure(picture.data, picture.layout)
+    return plotly_backend.figure(picture.data, picture.layout)
 
 
 def title_of(columns: Sequence[Columns]) -> str:

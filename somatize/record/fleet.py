@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from somatize.facts import Fact
-from somatize.storage.lines import RunLines
-from somatize.storage.view import look
+from somatize.store.lines import RunLines
+from somatize.store.view import look
 
 from .asked import Place, lines_of, opened_at
-from .tally import micro
+from .node_totals import micro
 
 HERE = "here"
 """What the place that has no host is called."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from somatize import theme as themes
-from somatize.theme import Theme, counted
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme, counted
 
 from .panels import Panel
 from .strokes import MOST_BREAKS, Look, Strokes, broke_trace

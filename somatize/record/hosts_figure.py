@@ -5,15 +5,15 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from somatize import plotting
-from somatize import theme as themes
+from somatize.figures import plotly_backend
+from somatize.figures import theme as themes
 
 from .asked import Place
 from .drawn import Picture
 from .fleet import HERE, fleet_in, processors
 
 if TYPE_CHECKING:
-    from somatize.plotting import Figure
+    from somatize.figures.plotly_backend import Figure
 
 _ROW, _BAR, _TO_LEGEND = 44, 0.5, 32
 
@@ -24,10 +24,10 @@ def machines(store: Place, run: str | None = None, *, theme: str | None = None) 
     Needs plotly, ``pip install 'somatize[viz]'``. Reads every fact of the run. Raises `UnknownRun`, `WhichRun`,
     `FigureError`, `ExtraMissing`.
     """
-    plotting.require()
+    plotly_backend.require()
     name, rows = fleet_in(store, run)
     picture = machines_picture(name, rows, theme=theme)
-    return plotting.figure(picture.data, picture.layout)
+    return plotly_backend.figure(picture.data, picture.layout)
 
 
 def machines_picture(run: str, rows: list[dict[str, Any]], *, theme: str | None = None) -> Picture:

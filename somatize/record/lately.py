@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from somatize.facts import Fact
 
-from .tally import ENDINGS, Spent, Where, micro
+from .node_totals import ENDINGS, Spent, Where, micro
 
 _FORWARDS, _FACTS = 250, 20_000
 """Of how many forwards, or facts of nodes, one half of the window is made."""

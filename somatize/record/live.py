@@ -9,22 +9,22 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize import plotting
-from somatize.attribution import addressed
 from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
-from somatize.interrupts import Alone
+from somatize.figures import plotly_backend
+from somatize.utils.interrupts import Alone
+from somatize.watching.attribution import addressed
 
-from .byhand import ByHand, ending
 from .drawn import progress_picture
 from .figures import several
 from .live_columns import Tally, paths_of
 from .live_view import View
 from .live_words import standing
+from .manual_forwards import ByHand, ending
 from .streams import FIELD
 
 if TYPE_CHECKING:
-    from somatize.plotting import Figure
+    from somatize.figures.plotly_backend import Figure
 
     from .drawn import Picture
 
@@ -304,7 +304,7 @@ class Live:
         The last half window of a mean is an estimate, dotted and named as one. Raises `ExtraMissing` without plotly.
         """
         picture = self.picture(theme)
-        return plotting.figure(picture.data, picture.layout)
+        return plotly_backend.figure(picture.data, picture.layout)
 
     def picture(self, theme: str | None = None) -> Picture:
         """The traces and the layout of `figure`, as plain dicts; plotly is not asked."""

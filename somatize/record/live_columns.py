@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from somatize.storage.columns import number
-from somatize.storage.packing import field_path, readings
+from somatize.store.columns import number
+from somatize.store.packing import field_path, readings
 
 from .columns import GAP, LOST, MOST_WHYS, NUMBER, OPEN, STATES, WORDS, Columns, Series
 from .outside import Outside

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from somatize import plotting
+from somatize.figures import plotly_backend
 
 if TYPE_CHECKING:
-    from somatize.plotting import Figure
+    from somatize.figures.plotly_backend import Figure
 
     from .live import Live
 
@@ -38,8 +38,8 @@ def still(live: Live, *, pictured: bool) -> dict[str, Any]:
     no picture: what converts notebooks prefers it.
     """
     bundle: dict[str, Any] = {"text/plain": repr(live)}
-    if not plotting.installed():
-        bundle["text/plain"] += f"\n(a figure needs plotly, which is not installed: {plotting.PIP})"
+    if not plotly_backend.installed():
+        bundle["text/plain"] += f"\n(a figure needs plotly, which is not installed: {plotly_backend.PIP})"
         return bundle
     figure = live.figure()
     bundle["application/vnd.plotly.v1+json"] = json.loads(figure.to_json())

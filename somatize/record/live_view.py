@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from somatize import cells, plotting
-from somatize.cells import Canvas, Part, Parts
-from somatize.notices import warn_not_drawn
+from somatize.figures import notebook, plotly_backend
+from somatize.figures.notebook import Canvas, Part, Parts
+from somatize.utils.notices import warn_not_drawn
 
 from .live_still import PNG, brief, kept_picture, still
 
@@ -66,7 +66,7 @@ class View:
         """The widget, made when first asked for; from then on a thread keeps it up to date."""
         with self._lock:
             if self._canvas is None:
-                self._canvas = cells.canvas(plotting.script, self._whole, self.show, self._heard)
+                self._canvas = notebook.canvas(plotly_backend.script, self._whole, self.show, self._heard)
                 if not self._closed.is_set():
                     threading.Thread(
                         target=_keep_drawn, args=(weakref.ref(self),), name="somatize-live", daemon=True
@@ -149,20 +149,20 @@ class View:
         live = self._live()
         if live is None:
             return
-        if cells.kernel() is None:
+        if notebook.kernel() is None:
             print(repr(live))  # noqa: T201  what IPython shows in a terminal
             return
-        if cells.able() and cells.attended():
+        if notebook.able() and notebook.attended():
             try:
                 self.canvas()
             except Exception as error:  # such as a version of a package that does not fit another
                 self.give_up(error)
         with self._lock:
             if self._canvas is not None:
-                about = cells.about_view(self._canvas)
-                cells.show(self._with_view(live), self._display, again=False, metadata=about)
+                about = notebook.about_view(self._canvas)
+                notebook.show(self._with_view(live), self._display, again=False, metadata=about)
             else:
-                cells.show(still(live, pictured=False), self._display, again=False)
+                notebook.show(still(live, pictured=False), self._display, again=False)
             self._shown = True
             self._kept = -1
             if self._stop_listening is None:
@@ -176,11 +176,11 @@ class View:
             if view is not None:
                 view.keep()
 
-        self._stop_listening = cells.at_cell_end(ended)
+        self._stop_listening = notebook.at_cell_end(ended)
         weakref.finalize(self, self._stop_listening)
 
     def _with_view(self, live: Live) -> dict[str, Any]:
-        return {"text/plain": repr(live), cells.VIEW: cells.view_of(self.canvas())}
+        return {"text/plain": repr(live), notebook.VIEW: notebook.view_of(self.canvas())}
 
     # -- the picture that stays
 
@@ -207,8 +207,8 @@ class View:
         threading.Thread(target=self._or_without_browser, args=(self._asked,), daemon=True).start()
 
     def _keep_still(self, live: Live) -> None:
-        if cells.attended():  # kaleido takes seconds; the one who waits for the next cell should not
-            cells.show(still(live, pictured=False), self._display, again=True)
+        if notebook.attended():  # kaleido takes seconds; the one who waits for the next cell should not
+            notebook.show(still(live, pictured=False), self._display, again=True)
             threading.Thread(target=self._show_still, daemon=True).start()
         else:
             self._show_still()
@@ -217,8 +217,8 @@ class View:
         live = self._live()
         if live is not None:
             bundle = still(live, pictured=True)
-            if PNG in bundle or not cells.attended():
-                cells.show(bundle, self._display, again=True)
+            if PNG in bundle or not notebook.attended():
+                notebook.show(bundle, self._display, again=True)
 
     def _or_without_browser(self, asked: int) -> None:
         if self._answered.wait(ANSWER) or asked != self._asked:
@@ -237,8 +237,8 @@ class View:
     def _show_kept(self, kept: Mapping[str, Any]) -> None:
         live = self._live()
         if live is not None:
-            about = cells.about_view(self.canvas())
-            cells.show({**self._with_view(live), **kept}, self._display, again=True, metadata=about)
+            about = notebook.about_view(self.canvas())
+            notebook.show({**self._with_view(live), **kept}, self._display, again=True, metadata=about)
 
     def close(self) -> None:
         """Draw the last state, keep its picture, and end the drawing."""
@@ -255,8 +255,8 @@ class View:
 def _parts_of(live: Live) -> tuple[dict[str, Part], int]:
     picture = live.picture()
     data = brief(picture.data)
-    parts = {f"trace_{place}": cells.part_of(trace) for place, trace in enumerate(data)}
-    return {"layout": cells.part_of(picture.layout), **parts}, len(data)
+    parts = {f"trace_{place}": notebook.part_of(trace) for place, trace in enumerate(data)}
+    return {"layout": notebook.part_of(picture.layout), **parts}, len(data)
 
 
 def _keep_drawn(reference: weakref.ref[View]) -> None:

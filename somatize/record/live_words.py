@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from somatize.theme import counted, took
+from somatize.figures.theme import counted, took
 
 from .columns import BROKE, INF, INTERRUPTED, LOST, MINUS_INF, NAN, NUMBER, Series
 from .live_columns import Tally

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from somatize.theme import counted, cut
+from somatize.figures.theme import counted, cut
 
 from .columns import BROKE, INF, INTERRUPTED, LOST, MINUS_INF, NAN, NOTHING, NUMBER, OPEN, WORDS, Columns, Series
 from .streams import MOST, MOST_PANELS

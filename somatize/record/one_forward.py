@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from somatize import theme as themes
-from somatize.theme import Theme, counted
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme, counted
 
 from .drawn import Picture
-from .tally import Where
-from .turns import OneForward, Turn
+from .node_totals import Where
+from .node_turns import OneForward, Turn
 
 _EACH_ITS_ROW = 60
 """Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""

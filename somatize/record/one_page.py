@@ -13,14 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from somatize import plotting
-from somatize.drawing.recorded import recorded
 from somatize.errors import ExportError, NotReplaced
-from somatize.storage.lines import RunLines
-from somatize.storage.view import View, look
+from somatize.figures import plotly_backend
+from somatize.figures.recorded import recorded
+from somatize.store.lines import RunLines
+from somatize.store.view import View, look
 
 from . import page_parts as parts
-from .about import about_of
 from .asked import Place, lines_of, opened_at
 from .column_reader import columns_of
 from .columns import BROKE, INTERRUPTED, Columns
@@ -28,12 +27,13 @@ from .digest import Digest, digest
 from .drawn import Picture, progress_picture
 from .figures import Names, several
 from .hosts_figure import machines_picture
+from .node_turns import OneForward, Total, one_forward
 from .one_forward import timeline_picture
 from .page_figures import Figures
 from .reader import run_row
+from .run_info import about_of
 from .streams import alike
 from .time_spent import spent_picture
-from .turns import OneForward, Total, one_forward
 
 MARK = b"<!doctype html><!-- a page of somatize -->"
 """What a page begins with: by it a page may take the place of one, and of nothing else."""
@@ -58,7 +58,7 @@ def page(
     Raises `NotReplaced` for a file that is no such page, `ExportError` for one in no directory, and `UnknownRun`,
     `WhichRun`, `FigureError`, `ExtraMissing`.
     """
-    plotting.require()
+    plotly_backend.require()
     target = Path(path)
     _check(target, replace=replace)
     return _written(target, _Page(store, run, None if of is None else several("of", of)).html())
@@ -192,7 +192,7 @@ class _Page:
             "<noscript><p>The figures are drawn by a script in this page, which is switched off here.</p></noscript>"
             f"<footer>made by somatize {escape(_version())}, {made}</footer>\n"
             f'<script type="application/json" id="figures">{self.figures.script()}</script>\n'
-            f"<script>{plotting.script()}</script>\n<script>{script}</script></body></html>\n"
+            f"<script>{plotly_backend.script()}</script>\n<script>{script}</script></body></html>\n"
         )
 
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable
 
 from somatize.facts import Fact
-from somatize.storage.packing import parted_path, readings
+from somatize.store.packing import parted_path, readings
 
 from .columns import GAP, NOTHING, OK, Columns, Series
 from .streams import FIELD, Key, is_split

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from somatize import theme
-from somatize.status.units import scaled
-from somatize.theme import counted, share, took
+from somatize.figures import theme
+from somatize.figures.theme import counted, share, took
+from somatize.utils.units import scaled
 
 from .columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns
 from .digest import Digest
 from .fleet import HERE, processors
-from .tally import ENDINGS, Spent
+from .node_totals import ENDINGS, Spent
 
 _SAID_MOST = 400
 _NODES, _TASKS, _ENDED_BADLY = 200, 200, 50

@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from somatize.facts import Fact
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import Line, RunLines, Stored
-from somatize.storage.opened import Opened
-from somatize.storage.packing import unpack
-from somatize.storage.schema import OWN
-from somatize.storage.view import View, look
+from somatize.store.environment import BadValue
+from somatize.store.lines import Line, RunLines, Stored
+from somatize.store.opened import Opened
+from somatize.store.packing import unpack
+from somatize.store.schema import OWN
+from somatize.store.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at
 from .rows import BEFORE, row_of_line, rows_of_block

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import Any, NamedTuple
 
-from somatize import theme as themes
-from somatize.theme import Theme
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme
 
 _ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN, _AXIS = 250, 160, 110, 44, 34
 _APART, _APART_TOOK = 1e4, 30.0

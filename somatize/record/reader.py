@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 
 from somatize.errors import UnknownForward
 from somatize.facts import Fact
-from somatize.storage import schema
-from somatize.storage.columns import number
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import Line, RunLines, Stored
-from somatize.storage.packing import field_path, last_said, unpack
-from somatize.storage.view import View, look
+from somatize.store import schema
+from somatize.store.columns import number
+from somatize.store.environment import BadValue
+from somatize.store.lines import Line, RunLines, Stored
+from somatize.store.packing import field_path, last_said, unpack
+from somatize.store.view import View, look
 
 from .asked import Place, check_range, first_of, lines_of, opened_at, path_in
+from .node_totals import Spent, Tally
 from .paged import all_rows
-from .tally import Spent, Tally
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")

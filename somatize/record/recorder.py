@@ -8,24 +8,24 @@ from os import getpid
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize.attribution import Several, addressed, closed_last_here
 from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, UnknownForward
 from somatize.facts import KINDS, Fact, said
-from somatize.places import LAST
-from somatize.storage import opened as opened_stores
-from somatize.storage.lines import RunLines
-from somatize.storage.notices import warn
-from somatize.storage.opening import open_writer
-from somatize.storage.packing import readings
-from somatize.storage.pending import Pending
-from somatize.storage.schema import OK, OWN
-from somatize.storage.values import check_name
-from somatize.storage.view import look
-from somatize.storage.writer import Writer
-from somatize.store import Store
-from somatize.watching import HERE, remember
+from somatize.store import opened as opened_stores
+from somatize.store.lines import RunLines
+from somatize.store.packing import readings
+from somatize.store.pending import Pending
+from somatize.store.recovery import open_writer
+from somatize.store.schema import OK, OWN
+from somatize.store.store import Store
+from somatize.store.values import check_name
+from somatize.store.view import look
+from somatize.store.writer import Writer
+from somatize.utils.notices_part import warn
+from somatize.watching.attribution import Several, addressed, closed_last_here
+from somatize.watching.forwards import LAST
+from somatize.watching.watchers import HERE, remember
 
-from .byhand import ByHand, duration, ending
+from .manual_forwards import ByHand, duration, ending
 from .naming import unnamed
 from .provenance import plain
 from .telling import Graphs, Teller

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from somatize.facts import Fact
-from somatize.storage.schema import OWN
-from somatize.storage.view import look
+from somatize.store.schema import OWN
+from somatize.store.view import look
 
 from .asked import Place, lines_of, opened_at
 from .column_reader import columns_of

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from somatize.storage import schema
-from somatize.storage.columns import Chunk
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import Line, RunLines, Stored
+from somatize.store import schema
+from somatize.store.columns import Chunk
+from somatize.store.environment import BadValue
+from somatize.store.lines import Line, RunLines, Stored
 
 BEFORE = ("forward", "state", "nodes", "took_us")
 """The columns that stand before the summarised fields; `when` stands after them."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from somatize.facts import Fact
-from somatize.storage.columns import number
-from somatize.storage.packing import last_said, readings
+from somatize.store.columns import number
+from somatize.store.packing import last_said, readings
 
 from .buckets import Buckets
-from .growth import Grown, OpenTask, Row, Told
 from .lately import Lately
-from .tally import micro
+from .node_totals import micro
+from .run_growth import Grown, OpenTask, Row, Told
 
 TOOK = "took_us"
 _SPAN, _FEWEST = 10.0, 5

@@ -12,13 +12,13 @@ from typing import Any
 
 from somatize.errors import RecordError, nearest
 from somatize.facts import Fact
-from somatize.storage import schema
-from somatize.storage.lines import RunLines
-from somatize.storage.packing import unpack
-from somatize.storage.view import look
+from somatize.store import schema
+from somatize.store.lines import RunLines
+from somatize.store.packing import unpack
+from somatize.store.view import look
 
-from .about import writers_of
 from .asked import Place, lines_of, opened_at
+from .run_info import writers_of
 
 _Said = tuple[int | None, Fact]
 LOG_FIELDS = ("level", "logger", "message", "task", "node", "host")

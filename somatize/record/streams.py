@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from somatize.facts import Fact
-from somatize.storage.packing import field_path
+from somatize.store.packing import field_path
 
 from .columns import NOTHING, Columns, Series
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from somatize import theme as themes
+from somatize.figures import theme as themes
 
 from .columns import BROKE, INTERRUPTED, LOST, NOTHING, STATES, Columns, Series
 from .downsample import gaps_of, kept

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from somatize.storage.opened import Opened
-from somatize.storage.view import View, look
+from somatize.store.opened import Opened
+from somatize.store.view import View, look
 
 from .asked import Place, lines_of, opened_at
 from .paged import Pages, told_in

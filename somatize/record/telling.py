@@ -12,8 +12,8 @@ from typing import Any
 import msgpack
 
 from somatize.errors import RecorderClosed, RecordLost
-from somatize.interrupts import Wakeup, in_handler, start
-from somatize.storage.writer import Writer
+from somatize.store.writer import Writer
+from somatize.utils.interrupts import Wakeup, in_handler, start
 
 from . import provenance
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from somatize import theme as themes
-from somatize.theme import Theme, counted
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme, counted
 
 from .drawn import Picture
-from .tally import ENDINGS, Spent, Where
-from .turns import Total
+from .node_totals import ENDINGS, Spent, Where
+from .node_turns import Total
 
 _MOST = 40
 _ROW, _TWO, _BAR, _FIRST, _TO_LEGEND = 40, 50, 0.36, 0.8, 32

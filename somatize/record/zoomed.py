@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from somatize import plotting
+from somatize.figures import plotly_backend
 
 from .asked import Place
 from .column_reader import Stretch, columns_of
@@ -15,7 +15,7 @@ from .drawn import Picture, progress_picture
 from .streams import alike, keys_of
 
 if TYPE_CHECKING:
-    from somatize.plotting import FigureWidget
+    from somatize.figures.plotly_backend import FigureWidget
 
 _SETTLED = 0.15
 """Seconds without another change of the range before it is read again."""
@@ -24,7 +24,7 @@ _SETTLED = 0.15
 def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, theme: str | None, title: str) -> Any:
     """A widget of these runs; whoever zooms into a range of forwards sees more of them."""
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
-    shown = plotting.widget(picture.data, picture.layout)
+    shown = plotly_backend.widget(picture.data, picture.layout)
     keys = keys_of(columns[0])
     names = list(dict.fromkeys(name for name, _ in (*keys.series, *keys.outside)))
 

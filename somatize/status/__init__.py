@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.lazily import names_of
+from somatize.utils.lazy_names import names_of
 
 if TYPE_CHECKING:
     from .events import EventKind, LogEntry, LogEvent, TaskEvent

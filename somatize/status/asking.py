@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from somatize import watching
+from somatize.watching import watchers
 
 
 class Asked:
@@ -16,7 +16,7 @@ class Asked:
 
     __slots__ = ("_graph", "_names", "asleep", "forward")
 
-    def __init__(self, forward: watching.Forward, graph: Any) -> None:
+    def __init__(self, forward: watchers.Forward, graph: Any) -> None:
         self.forward = forward
         self._graph = graph
         self._names: list[str] | None = None
@@ -25,7 +25,7 @@ class Asked:
 
     def step_here(self) -> int:
         """The step that runs in this context, or -1."""
-        place = watching.HERE.get()
+        place = watchers.HERE.get()
         while place is not None and place.forward is not self.forward:
             place = place.parent
         return place.step if place is not None else -1

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from .batch_size import Size
 from .flops import Count
-from .sizes import Size
 
 _MOST_COUNTED, _MOST_KINDS, _MOST_WANTED, _TRIES = 64, 256, 16, 8
 

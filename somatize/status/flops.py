@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from somatize import tensors
+from somatize.codecs import tensors
 
 _LIGHT_NAMES = (
     "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _batch_norm_with_update _fused_rms_norm "

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from somatize import watching
 from somatize.facts import Fact
+from somatize.watching import watchers
 
 from .asking import Asked
 from .events import EventKind
 from .flops import COUNTING
+from .task_tree import CHAIN, Tree
 from .tasks import OPEN, Entered
-from .tree import CHAIN, Tree
 
 if TYPE_CHECKING:
     from .status import Status
@@ -35,7 +35,7 @@ class ForwardTasks:
         task._shown = self
         self._tree = tree
         self._graph = graph
-        self._forward: watching.Forward | None = None
+        self._forward: watchers.Forward | None = None
         self._asked: Asked | None = None
         self._nodes: dict[str, Entered] = {}
         self._there: dict[str | None, Task] | None = None
@@ -43,7 +43,7 @@ class ForwardTasks:
 
     # -- where nobody looks
 
-    def sleeps(self, forward: watching.Forward) -> bool:
+    def sleeps(self, forward: watchers.Forward) -> bool:
         """Whether nothing need be told: nobody looks, and who does later asks."""
         tree = self._tree
         if self._counting is not None or tree.listeners.of_forwards or tree.looked or not tree.alive:

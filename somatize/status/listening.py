@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from somatize.errors import BadOption
-from somatize.watching import runs_later
+from somatize.watching.watchers import runs_later
 
 from .events import Event, EventKind, TaskEvent
 

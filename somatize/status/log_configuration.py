@@ -117,7 +117,7 @@ def _handler(console: Any) -> logging.Handler | None:
     if console is False:
         return None
     # By name: what paints stands above what it shows.
-    handler: logging.Handler | None = import_module("somatize.ui.painting").log_handler(console)
+    handler: logging.Handler | None = import_module("somatize.ui.rich_backend").log_handler(console)
     if handler is None:
         raise BadOption(
             f"console={console!r}: it is a rich.console.Console or a stream, None for standard error, False for none"

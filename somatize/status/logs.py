@@ -23,8 +23,8 @@ from typing import Any
 
 from .events import LogEntry, LogEvent
 from .listening import Listeners
+from .task_tree import CHAIN
 from .tasks import Task
-from .tree import CHAIN
 
 _formatter = logging.Formatter()
 _WARNINGS = "py.warnings"

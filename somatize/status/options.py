@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from time import perf_counter_ns
 from typing import Any
 
-from somatize import watching
 from somatize.errors import BadOption, nearest
+from somatize.watching import watchers
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, TypeVar
 
-from somatize import watching
 from somatize.errors import BadOption
+from somatize.watching import watchers as watching
 
 from .events import LogEntry
 from .forwards import ForwardTasks
@@ -18,12 +18,12 @@ from .listening import Listener
 from .log_configuration import LogConfiguration, configure_logging
 from .logs import Listening, Logs
 from .options import Options
-from .speaking import Speaking
+from .status_facts import Speaking
+from .task_tree import Tree, carried
 from .tasks import Task, looked_at
 from .throughput import Distant, Throughput
 from .ticking import Ticker
 from .tracking import Track
-from .tree import Tree, carried
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -1,7 +1,7 @@
 """A task: one thing that is being done, how far it is, and how long it takes.
 
 A task holds data and asks a clock; views read it, listeners are told of it. Which tasks there are, and which is
-whose child, is `somatize.status.tree`.
+whose child, is `somatize.status.task_tree`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .events import EventKind
 
 if TYPE_CHECKING:
     from .forwards import ForwardTasks
-    from .tree import Tree
+    from .task_tree import Tree
 
 OPEN, FINISHED, FAILED = "open", "finished", "failed"
 

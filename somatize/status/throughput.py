@@ -10,13 +10,13 @@ from operator import index
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from somatize import tensors
+from somatize.codecs import tensors
 from somatize.errors import BadOption
 
+from .batch_size import Size, samples_in, size_of
 from .flop_estimates import FlopEstimates, Mode, Ran
 from .flops import Count, Counter
-from .sizes import Size, samples_in, size_of
-from .tree import Tree
+from .task_tree import Tree
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from somatize.interrupts import Wakeup, start
+from somatize.utils.interrupts import Wakeup, start
 
 PACE = 0.1
 """Seconds between two looks at what is due."""

@@ -7,8 +7,8 @@ from operator import length_hint
 from typing import Generic, TypeVar
 
 from .events import EventKind
+from .task_tree import BROKEN_OFF, Tree
 from .tasks import OPEN
-from .tree import BROKEN_OFF, Tree
 
 T = TypeVar("T")
 

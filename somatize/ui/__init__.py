@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.lazily import names_of
+from somatize.utils.lazy_names import names_of
 
 if TYPE_CHECKING:
     from .display import Display
     from .run_view import RunView
-    from .views import LogView, StatusView
+    from .status_views import LogView, StatusView
 
 __all__ = ["Display", "LogView", "RunView", "StatusView"]
 
-_HOMES = {"Display": "display", "LogView": "views", "RunView": "run_view", "StatusView": "views"}
+_HOMES = {"Display": "display", "LogView": "status_views", "RunView": "run_view", "StatusView": "status_views"}
 
 __getattr__, __dir__ = names_of(__name__, _HOMES)

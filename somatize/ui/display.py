@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 from uuid import uuid4
 
-from somatize import cells
+from somatize.figures import notebook
 from somatize.status.events import EventKind, TaskEvent
 from somatize.status.logs import is_written
 
-from .painting import Group, Text, console_for, html, literal, painted
 from .plain import Lines, sentence
-from .region import Region
-from .views import LogView, StatusView
+from .rich_backend import Group, Text, console_for, html, literal, painted
+from .status_views import LogView, StatusView
+from .terminal_region import Region
 
 if TYPE_CHECKING:
     from somatize.status import Status
@@ -63,7 +63,7 @@ class Display:
             return
         stream = file if file is not None else sys.stdout
         view = _View(status, logs)
-        if live is None and file is None and cells.kernel() is not None:
+        if live is None and file is None and notebook.kernel() is not None:
             self._way = _InNotebook(view)
         elif live or (live is None and _can_move(stream)):
             self._way = _OnTerminal(view, stream)
@@ -213,7 +213,7 @@ class _InNotebook:
         bundle = html(Group(*lines, view) if view is not None else Group(*lines), 100)
         if bundle != self._shown:
             text, page = bundle
-            cells.show({"text/plain": text, "text/html": page}, self._id, again=self._shown is not None)
+            notebook.show({"text/plain": text, "text/html": page}, self._id, again=self._shown is not None)
             self._shown = bundle
 
     def ended(self, words: str) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
-from somatize.record.followed import DIED, ENDED, RECORDED, Followed
+from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
 
-from .painting import console_for, literal, painted
+from .rich_backend import console_for, literal, painted
 from .run_lines import Sentences
 from .run_view import RunView
 from .screen import Screen

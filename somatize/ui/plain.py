@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from somatize.status.tasks import Task
-from somatize.status.units import count, duration, rate
+from somatize.utils.units import count, duration, rate
 
-from .views import stream_words
+from .status_views import stream_words
 
 if TYPE_CHECKING:
     from somatize.status import Status

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from somatize.record.followed import DIED, ENDED, RECORDED, Followed
+from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
 from somatize.record.standing import Count, Log, Standing
-from somatize.status.units import count, duration, rate
+from somatize.utils.units import count, duration, rate
 
-from .plot import short
 from .run_parts import at, died, pace
+from .text_plot import short
 
 _MOST = 20
 """Log records that are written at once; of more, how many there were."""

@@ -6,16 +6,16 @@ import logging
 import time
 from collections.abc import Sequence
 
-from somatize import theme as themes
 from somatize.facts import Fact
-from somatize.record.followed import DIED, ENDED, RECORDED, Followed
+from somatize.figures import theme as themes
 from somatize.record.lately import HostSpent
+from somatize.record.node_totals import Spent
+from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
 from somatize.record.standing import Broken, GoingOn, Log, Standing, Task
-from somatize.record.tally import Spent
-from somatize.status.units import count, duration, rate, scaled
+from somatize.utils.units import count, duration, rate, scaled
 
-from .painting import ConsoleOptions, Text, cell_len, cut, literal
-from .views import COLOURS
+from .rich_backend import ConsoleOptions, Text, cell_len, cut, literal
+from .status_views import COLOURS
 
 _BAR, _GAP, _LEAST_NAME, _NARROW = 18, 2, 10, 50
 _DAY = 86400.0

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from somatize import theme
-from somatize.record.followed import Followed
+from somatize.figures import theme
+from somatize.record.run_follower import Followed
 from somatize.record.standing import Curve, Standing
 
-from .painting import Console, ConsoleOptions, Group, RenderResult, Text, literal
-from .plot import TextPlot, short
+from .rich_backend import Console, ConsoleOptions, Group, RenderResult, Text, literal
 from .run_parts import Parts
+from .text_plot import TextPlot, short
 
 _LOW, _HIGH = 5, 16
 """How many lines a plot has at least, and at most."""

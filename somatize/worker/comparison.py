@@ -51,7 +51,7 @@ class Comparison:
 
 
 def _digest(value: Any) -> str | None:
-    from somatize.keys import as_it_is
+    from somatize.naming import as_it_is
 
     try:
         return as_it_is(value)

@@ -13,23 +13,16 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from somatize.elsewhere import HELD, Landed, Said, Trip
-from somatize.errors import (
-    BadWorker,
-    BrokerClosed,
-    HostTimeout,
-    NotSendable,
-    WorkerDied,
-    WorkerError,
-)
-from somatize.interrupts import ServiceThread, from_handler
+from somatize.engine.elsewhere import HELD, Landed, Said, Trip
+from somatize.errors import BadWorker, BrokerClosed, HostTimeout, NotSendable, WorkerDied, WorkerError
+from somatize.utils.interrupts import ServiceThread, from_handler
+from somatize.utils.turn import Turn
 
-from . import modules, payload
+from . import payload, sent_modules
 from .process import Process
 from .segments import Probe, Segments, sees
 from .serve import about, libraries
 from .shipping import Load, Losses, Shipping, warn
-from .turn import Turn
 from .wire import Ended, Garbled, Message, Pieces, TooLate, Wire
 
 if TYPE_CHECKING:
@@ -64,7 +57,7 @@ class _Live:
         self.trips = 0
         self.levels: dict[str, int] = {}
         """Of the loggers, as it was told."""
-        self.values: modules.Values | None = None
+        self.values: sent_modules.Values | None = None
         """The globals of modules that go along, as it was told."""
         self.modes: Any = None
         """Of torch, as it was told; None are those nobody changed."""
@@ -404,7 +397,7 @@ class Connection:
                 raise error from None
             raise self._no_worker(error, wire, process, ended) from None
         live = self._live = _Live(process, wire, hello, self._shipping())
-        live.values = modules.Values(worker.send) if worker.send else None
+        live.values = sent_modules.Values(worker.send) if worker.send else None
         return live
 
     def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str | None) -> WorkerError:
@@ -434,7 +427,7 @@ class Connection:
             probe.close()
         wire.segments = Segments() if ready.fields["shares"] else None
         if self.worker.send:
-            wire.send("modules", *modules.offered(self.worker.send, shares=ready.fields["shares"]), until=until)
+            wire.send("modules", *sent_modules.offered(self.worker.send, shares=ready.fields["shares"]), until=until)
         _compare_majors(self.host, known, ready.fields["libraries"])
         os.set_blocking(process.reading, False)
         return hello

@@ -7,19 +7,20 @@ from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns as clock
 from typing import Any, NamedTuple
 
-from somatize import synchronising, watching
-from somatize.agenda import Role
-from somatize.calling import Calls, Outcome
-from somatize.elsewhere import SHOWN
-from somatize.ending import done, failed
+from somatize.dag.implementation import Implementation
+from somatize.dag.pieces import Mapped, Marks
+from somatize.dag.plan import Plan, Step
+from somatize.engine import synchronising
+from somatize.engine.agenda import Role
+from somatize.engine.calling import Calls, Outcome
+from somatize.engine.elsewhere import SHOWN
+from somatize.engine.ending import done, failed
+from somatize.engine.program import INPUT, Bound, Program, Source, fetch, read_once
+from somatize.engine.seeds import seed_node, seeding
 from somatize.errors import GradientCut, GraphError, NotSendable
 from somatize.facts import Fact
-from somatize.implementation import Implementation
-from somatize.pieces import Mapped, Marks
-from somatize.plan import Plan, Step
-from somatize.program import INPUT, Bound, Program, Source, fetch, read_once
-from somatize.seeds import seed_node, seeding
-from somatize.watching import HERE, Forward
+from somatize.watching import watchers
+from somatize.watching.watchers import HERE, Forward
 
 from . import payload
 from .comparison import Comparison
@@ -311,8 +312,8 @@ def run_items(
 
     With `seed` the random generators are seeded before each item, or batch, as it is its place among all items.
     """
-    from somatize.mapped import Through
-    from somatize.working import caller, seeding_items
+    from somatize.engine.mapped import Through
+    from somatize.engine.steps import caller, seeding_items
 
     program = far.program
     forward = _forward(program, relay, watched=watched)
@@ -344,7 +345,7 @@ def _seeding(seed: int | None) -> AbstractContextManager[None]:
 def _calls(program: Program, forward: Forward) -> Calls:
     if not program.maps:
         return Calls(forward)
-    from somatize.working import Works  # which loads the store, and most slices do without
+    from somatize.engine.steps import Works  # which loads the store, and most slices do without
 
     return Works(program, forward, None)
 
@@ -354,5 +355,5 @@ def _forward(program: Program, relay: Relay, *, watched: int) -> Forward:
     forward.key, forward.gate = program.key, None
     relay.shows = watched == SHOWN
     if watched:
-        watching.watch(forward, relay, None)
+        watchers.watch(forward, relay, None)
     return forward

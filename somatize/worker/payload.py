@@ -31,11 +31,11 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Protocol
 
-from somatize import tensors
+from somatize.codecs import tensors
 from somatize.errors import GradientCut, NotKeepable, NotSendable, RemoteError, StoreWarning
 from somatize.facts import why
 
-from . import modules
+from . import sent_modules
 from .wire import Pieces
 
 MODES = ("network", "project")
@@ -641,7 +641,7 @@ class _Known:
     _make_skeleton_enum = _make_skeleton_class
 
     def _make_function(self, make: Any, code: types.CodeType, scope: dict[str, Any], *rest: Any) -> Any:
-        module = modules.here(scope.get("__name__", ""))
+        module = sent_modules.here(scope.get("__name__", ""))
         if module is None:
             return make(code, scope, *rest)
         found = _imported_as(module.__name__, code.co_qualname)
@@ -651,7 +651,7 @@ class _Known:
 
     def _function_setstate(self, assign: Any, thing: Any, state: Any) -> Any:
         scope = thing.__globals__
-        module = modules.here(scope.get("__name__", ""))
+        module = sent_modules.here(scope.get("__name__", ""))
         if module is not None and vars(module) is scope:  # what is there may have learned; see `modules.Values`
             attributes, rest = state
             new = {key: value for key, value in rest["__globals__"].items() if key not in scope}
@@ -659,7 +659,7 @@ class _Known:
         return assign(thing, state)
 
     def dynamic_subimport(self, make: Any, name: str, state: dict[str, Any]) -> Any:
-        module = modules.here(name)
+        module = sent_modules.here(name)
         if module is None:
             return make(name, state)
         vars(module).update({key: value for key, value in state.items() if key[:2] != "__"})
@@ -694,7 +694,7 @@ class _Own(_Known):
 
 def _imported_as(module: str, name: str) -> Any:
     """What has this name in a module that a worker was offered; None where there is nothing."""
-    found: Any = modules.here(module)
+    found: Any = sent_modules.here(module)
     for part in name.split("."):
         found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
     return found

@@ -22,10 +22,11 @@ from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
-from somatize import tensors
-from somatize.elsewhere import HELD, Landed, Said, Trip
+from somatize.codecs import tensors
+from somatize.engine.elsewhere import HELD, Landed, Said, Trip
+from somatize.engine.program import INPUT
 from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
-from somatize.program import INPUT
+from somatize.utils.turn import Turn
 
 from . import payload
 from .far import Ended, FarProgram, Replies, run, run_items
@@ -34,7 +35,6 @@ from .relay import Relay, listen
 from .serve import trace
 from .shared import Shared
 from .shipping import Load, Losses, Shipping
-from .turn import Turn
 from .wire import Pieces
 
 try:

@@ -24,14 +24,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import xxhash
 
-from somatize import tensors
-from somatize.codecs import arrays
+from somatize.codecs import arrays, tensors
+from somatize.dag.pieces import Node
 from somatize.errors import NotSendable
-from somatize.keys.outside import is_library
-from somatize.keys.working_state import working_names
-from somatize.pieces import Node
+from somatize.naming.module_origin import is_library
+from somatize.naming.working_state import working_names
 
-from . import modules, payload
+from . import payload, sent_modules
 from .wire import Pieces
 
 Leaf: TypeAlias = tuple[int, str]
@@ -891,7 +890,7 @@ def _make_function(code: Any, space: Space, cells: Any, words: tuple[str, ...], 
 def _make_space(module: str, library: bool, file: dict[str, Any]) -> Space:
     if library:
         return Space(vars(importlib.import_module(module)), library=True)
-    made = modules.here(module)
+    made = sent_modules.here(module)
     if made is None:
         made = types.ModuleType(module)
         vars(made).update({**file, "__builtins__": sys.modules["builtins"]})

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from operator import is_
 from typing import Any, NamedTuple
 
-from somatize import tensors
+from somatize.codecs import tensors
+from somatize.engine.program import INPUT
 from somatize.errors import NotSendable
-from somatize.program import INPUT
 
-from . import modules, payload, standard
+from . import payload, sent_modules, standard
 from .far import Ended, FarProgram, Replies, run, run_items
 from .life import Life
 from .machine import Machine
@@ -121,9 +121,9 @@ class Server:
         if message.kind == "over":
             self._held.pop(message.fields["forward"], None)
         elif message.kind == "modules":
-            modules.taken(message.fields, message.buffers)
+            sent_modules.taken(message.fields, message.buffers)
         elif message.kind == "values":
-            modules.values_taken(payload.unpack(message.buffers, self._mode))
+            sent_modules.values_taken(payload.unpack(message.buffers, self._mode))
         elif message.kind in ("pull", "push"):
             self._move(message)
         elif message.kind == "slice":

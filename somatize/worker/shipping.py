@@ -8,11 +8,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from somatize.elsewhere import HELD, Trip
+from somatize.dag.parameters import learned_by
+from somatize.dag.plan import Plan
+from somatize.dag.slices import Slice
+from somatize.engine.elsewhere import HELD, Trip
 from somatize.errors import GradientCut, NotSendable, SomatizeWarning, StateConflict, WorkerDied, WorkerError
-from somatize.learning import learned_by
-from somatize.plan import Plan
-from somatize.slices import Slice
 
 from . import payload
 from .far import CUT, REFUSED, WARNED, Spec, cure_of_cut

@@ -11,7 +11,7 @@ import pytest
 
 from somatize import Recorder, Store, __version__
 from somatize.cli import command
-from somatize.cli.refusals import CODES, code_of
+from somatize.cli.exit_codes import CODES, code_of
 from somatize.errors import DamagedStore, ExtraMissing, NoStore, RecordError, StoreReadOnly, UnknownForward, UnknownRun
 from somatize.status import Status
 from tests.cli.conftest import NAMES, call

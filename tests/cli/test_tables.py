@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from somatize.cli.tables import Column, _line, _lines, fitted, shown
-from somatize.ui.painting import cell_len
+from somatize.ui.rich_backend import cell_len
 
 ROWS = [
     {"name": "a-long-name-with-two-ends", "count": "12", "why": "ValueError: too large by far"},

@@ -11,7 +11,7 @@ import pytest
 
 from somatize import Recorder, Store, record
 from somatize.cli.command import somatize
-from somatize.ui.painting import cell_len
+from somatize.ui.rich_backend import cell_len
 from tests.cli.conftest import LONG, NAMES
 from tests.cli.terminals import COMMAND, ENVIRONMENT, ESCAPES, Terminal, piped, shown
 

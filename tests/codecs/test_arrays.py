@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from somatize import codecs
 from somatize.errors import NotKeepable
-from somatize.keys import content
+from somatize.naming import content
 
 
 @pytest.mark.parametrize(

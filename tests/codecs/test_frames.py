@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Store, codecs, node
 from somatize.errors import KeepWarning, NotKeepable, StoreError, Unnameable
-from somatize.keys import content
+from somatize.naming import content
 
 PARIS = zoneinfo.ZoneInfo("Europe/Paris")
 
@@ -550,7 +550,7 @@ def test_a_frame_that_cannot_be_kept_says_the_cure(tmp_path):
 
 def test_none_of_the_libraries_is_loaded_for_values_of_others():
     code = (
-        "import sys, numpy as np; from somatize import codecs; from somatize.keys import content;"
+        "import sys, numpy as np; from somatize import codecs; from somatize.naming import content;"
         "class_ = type('C', (), {}); one = class_(); one.x = [1, (2, {3: b'x'})]; content([one, np.ones(2)]);"
         "codecs.loads(codecs.dumps([1, np.ones(2)]));"
         "assert not {'pandas', 'polars', 'pyarrow'} & set(sys.modules), sorted(sys.modules)"

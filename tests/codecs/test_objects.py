@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Store, codecs, node
 from somatize.errors import KeepWarning, NotKeepable, StoreError, Unnameable
-from somatize.keys import content
+from somatize.naming import content
 
 MODULE = __name__
 

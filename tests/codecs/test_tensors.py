@@ -12,7 +12,7 @@ import torch
 
 from somatize import codecs
 from somatize.errors import NotKeepable, StoreWarning
-from somatize.keys import content
+from somatize.naming import content
 
 
 def tensors_equal(a, b):

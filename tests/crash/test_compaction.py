@@ -12,7 +12,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, NoStore, RecordError, RecordLost
 from somatize.record import curve, forwards, runs
-from somatize.storage import committer, environment, opening
+from somatize.store import committer, environment, recovery
 
 
 @node
@@ -94,7 +94,7 @@ def test_what_a_killed_compaction_left_goes_with_the_next(place: Path, child: Ca
         G.forward(1, watching=recorder)
 
     def work(report: Callable[[str], None]) -> None:
-        from somatize.storage import place as places
+        from somatize.store import directory as places
 
         def stops(_: Path) -> None:
             report("here")
@@ -140,12 +140,12 @@ def test_a_store_in_the_place_of_one_that_is_gone_is_not_written_to(place: Path)
 def test_a_journal_that_goes_while_dead_ones_are_looked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer closed in between: nothing is amiss, and those that are dead are taken in all the same."""
     store = Store(place)
-    listed = opening.journal_files
+    listed = recovery.journal_files
 
     def one_more(opened: Any) -> list[Path]:
         return [opened.journals / ("0" * 15 + "1.000000"), *listed(opened)]
 
-    monkeypatch.setattr(opening, "journal_files", one_more)
+    monkeypatch.setattr(recovery, "journal_files", one_more)
     recorder = Recorder(store, run="r")
     G.forward(1, watching=recorder)
     with pytest.raises(RecordError, match="is being recorded to"):

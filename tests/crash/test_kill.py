@@ -14,7 +14,7 @@ import pytest
 
 from somatize import Ctx, Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards, runs
-from somatize.storage import committer, environment
+from somatize.store import committer, environment
 
 
 @node

@@ -18,7 +18,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, RecordLost, RecordWarning, StoreReadOnly
 from somatize.record import curve, facts, forwards, nodes, runs
-from somatize.storage import backlog, pages
+from somatize.store import backlog, pages
 
 
 @node
@@ -172,7 +172,7 @@ def test_lockless_reading_beside_a_writer(
     """A reader that may not write the lock file, while blocks are joined and pages used again under it."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user, and root may write everywhere")
-    from somatize.storage import committer
+    from somatize.store import committer
 
     place = tmp_path / "s"
     store = Store(place)

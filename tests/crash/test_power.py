@@ -16,7 +16,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards
-from somatize.storage import committer
+from somatize.store import committer
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -18,7 +18,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import RecordError
 from somatize.record import about, curve, facts, forwards, runs, tail, writers
-from somatize.storage import environment
+from somatize.store import environment
 
 
 @node
@@ -190,7 +190,7 @@ def test_a_forward_that_a_forked_child_inherits_is_its_parents(place: Path) -> N
 def test_a_fork_while_the_committing_thread_is_at_work(
     place: Path, child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from somatize.storage import committer
+    from somatize.store import committer
 
     monkeypatch.setattr(committer, "EVERY", 0.001)
     store = Store(place)

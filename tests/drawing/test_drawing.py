@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from somatize import Graph, Node, node
-from somatize.drawing.constructor import arguments_of, class_of, shown
 from somatize.errors import FigureError
+from somatize.figures.constructor import arguments_of, class_of, shown
 
 
 class Encode(Node):

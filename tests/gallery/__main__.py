@@ -16,7 +16,7 @@ from boxes import drawn_graphs, drawn_more
 from lines import progress_common, progress_long, progress_many, progress_names, progress_odd, progress_values
 from playwright.sync_api import sync_playwright
 
-from somatize import plotting
+from somatize.figures import plotly_backend
 
 LIGHT, DARK = "#ffffff", "#111111"
 SHEETS = {"a": ((400, LIGHT), (900, DARK)), "b": ((400, DARK), (900, LIGHT)), "wide": ((1600, LIGHT),)}
@@ -38,7 +38,7 @@ GROUPS = {
 
 
 def shown(figure):
-    return figure if hasattr(figure, "to_html") else plotting.figure(figure.data, figure.layout)
+    return figure if hasattr(figure, "to_html") else plotly_backend.figure(figure.data, figure.layout)
 
 
 def sheets(figures):
@@ -77,7 +77,7 @@ def main(out, groups):
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         tab = browser.new_page()
-        tab.set_content(f"<meta charset=utf-8><body style='margin:4px'><script>{plotting.script()}</script>")
+        tab.set_content(f"<meta charset=utf-8><body style='margin:4px'><script>{plotly_backend.script()}</script>")
         for group in groups:
             figures = {name: shown(figure) for name, figure in GROUPS[group]().items()}
             for number, few in enumerate(sheets(figures)):

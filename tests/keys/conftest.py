@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from somatize.keys import Namer, given
-from somatize.pieces import Cached, Frozen, Marks
+from somatize.dag.pieces import Cached, Frozen, Marks
+from somatize.naming import Namer, given
 
 MARKS = Marks(frozen=Frozen(), cached=Cached())
 

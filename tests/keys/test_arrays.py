@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from somatize.errors import Unnameable
-from somatize.keys import content
+from somatize.naming import content
 
 
 def test_the_order_in_memory_counts_where_it_is_not_c_order():
@@ -92,7 +92,7 @@ def test_maps_of_files_are_arrays_and_other_kinds_are_refused(tmp_path):
 def test_large_arrays_are_not_copied():
     import tracemalloc
 
-    from somatize.keys import content as digest
+    from somatize.naming import content as digest
 
     arrays = [
         np.zeros((4000, 2000), "f4"),
@@ -127,6 +127,6 @@ def test_a_changed_element_is_noticed_in_any_order(data):
 
 
 def test_numpy_is_not_imported_for_what_is_none_of_it():
-    code = "import sys; from somatize.keys import given; given([1, {'a': (2,)}, {3}]); "
+    code = "import sys; from somatize.naming import given; given([1, {'a': (2,)}, {3}]); "
     code += "assert not {'numpy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,9 +6,9 @@ import functools
 
 import pytest
 
+from somatize.dag.pieces import Cached, Frozen, Marks
 from somatize.errors import Unnameable
-from somatize.keys import Namer, difference
-from somatize.pieces import Cached, Frozen, Marks
+from somatize.naming import Namer, difference
 
 START = """
 import math, re, enum, logging, threading

@@ -14,9 +14,9 @@ import msgpack
 import pytest
 
 from somatize import Node
+from somatize.dag.pieces import Cached, Frozen, Mapped, Marks
 from somatize.errors import Unnameable
-from somatize.keys import Namer, difference, given
-from somatize.pieces import Cached, Frozen, Mapped, Marks
+from somatize.naming import Namer, difference, given
 
 MARKS = Marks(frozen=Frozen(), cached=Cached())
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from somatize import Node
-from somatize.keys import Namer, constructed, given
-from somatize.pieces import Marks
+from somatize.dag.pieces import Marks
+from somatize.naming import Namer, constructed, given
 
 
 class Holds(Node):

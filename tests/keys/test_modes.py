@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from somatize import Graph, Store, node
-from somatize.keys import modes
+from somatize.naming import modes
 
 
 @contextlib.contextmanager

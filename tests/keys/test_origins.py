@@ -13,9 +13,9 @@ import threading
 import pytest
 import rich.console
 
+from somatize.dag.pieces import Cached, Frozen, Marks
 from somatize.errors import Unnameable
-from somatize.keys import Namer, difference, outside
-from somatize.pieces import Cached, Frozen, Marks
+from somatize.naming import Namer, difference, module_origin
 
 
 def install(site, name="somelib", version="1.0", source="def f(x):\n    return x\nK = 1\n", **more):
@@ -38,9 +38,9 @@ def site(tmp_path, monkeypatch):
     def forget():
         importlib.invalidate_caches()
         sys.modules.pop("somelib", None)
-        for known in (outside._lists, outside._files_of, outside._listed):
+        for known in (module_origin._lists, module_origin._files_of, module_origin._listed):
             known.cache_clear()
-        outside._KNOWN.pop("somelib", None)
+        module_origin._KNOWN.pop("somelib", None)
 
     forget()
     yield tmp_path, forget
@@ -107,16 +107,16 @@ def test_what_no_installed_distribution_lists_is_the_projects(metadata, site, la
 def test_a_module_named_like_one_of_pythons_is_the_projects(site):
     place, _ = site
     spec = importlib.util.spec_from_file_location("secrets", place / "secrets.py")
-    assert outside.origin_of_file("secrets", str(spec.origin)) is None
-    assert outside.origin("secrets") == outside.PYTHON
+    assert module_origin.origin_of_file("secrets", str(spec.origin)) is None
+    assert module_origin.origin("secrets") == module_origin.PYTHON
 
 
 def test_a_compiled_module_of_the_project_counts_by_its_file(tmp_path):
     file = tmp_path / f"fast{sysconfig.get_config_var('EXT_SUFFIX')}"
     file.write_bytes(b"one")
-    first = outside.origin_of_file("fast", str(file))
+    first = module_origin.origin_of_file("fast", str(file))
     file.write_bytes(b"two")
-    assert first.name == "fast" != outside.origin_of_file("fast", str(file)).version != first.version
+    assert first.name == "fast" != module_origin.origin_of_file("fast", str(file)).version != first.version
 
 
 def test_what_is_put_into_a_library_is_seen(site, lab, name_of):
@@ -177,7 +177,7 @@ def test_a_refusal_names_the_way_to_what_is_refused(lab, name_of, tmp_path):
 def test_the_origin_of_what_is_installed_here():
     import numpy as np
 
-    assert outside.origin("numpy.linalg") == ("numpy", np.__version__)
-    assert outside.origin("json") == outside.origin("_io") == outside.PYTHON
-    assert outside.origin("somatize.graph") == ("somatize", "")
-    assert outside.origin(__name__) is None
+    assert module_origin.origin("numpy.linalg") == ("numpy", np.__version__)
+    assert module_origin.origin("json") == module_origin.origin("_io") == module_origin.PYTHON
+    assert module_origin.origin("somatize.graph") == ("somatize", "")
+    assert module_origin.origin(__name__) is None

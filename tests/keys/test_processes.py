@@ -44,8 +44,8 @@ SCRIPT = """
 import sys, json
 sys.path.insert(0, sys.argv[1])
 import nodes
-from somatize.keys import Namer, given, difference
-from somatize.pieces import Marks, Frozen, Cached
+from somatize.naming import Namer, given, difference
+from somatize.dag.pieces import Marks, Frozen, Cached
 value = {"b": {"y": 2, "x": [1, ("t", 2.5)]}, "a": {"one", "two", ("three",)}, 3: None}
 naming = Namer().opened()
 marks = Marks(frozen=Frozen(), cached=Cached("v1"))
@@ -101,8 +101,8 @@ def test_edits_of_files(named):
 def test_a_class_typed_in_a_cell_is_named_alike_by_every_process(tmp_path):
     cell = textwrap.dedent(
         """
-        from somatize.keys import Namer, given
-        from somatize.pieces import Marks
+        from somatize.naming import Namer, given
+        from somatize.dag.pieces import Marks
         K = 2
         class Typed:
             def __init__(self, by): self.by = by
@@ -126,7 +126,7 @@ def test_a_reloaded_module_is_noticed(tmp_path, monkeypatch, name_of):
     import importlib
     import time
 
-    from somatize.keys import Namer
+    from somatize.naming import Namer
 
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "reloaded_nodes.py"

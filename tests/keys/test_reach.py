@@ -16,11 +16,11 @@ import weakref
 import pytest
 import torch
 
-from somatize import Node, codec, tensors
-from somatize.codecs import registry
+from somatize import Node, codec
+from somatize.codecs import registry, tensors
+from somatize.dag.pieces import Cached, Frozen, Marks
 from somatize.errors import Unnameable
-from somatize.keys import Namer, content, difference, given
-from somatize.pieces import Cached, Frozen, Marks
+from somatize.naming import Namer, content, difference, given
 
 
 class Holder(Node):

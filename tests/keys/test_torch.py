@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from somatize import Node
+from somatize.dag.pieces import Cached, Frozen, Marks
 from somatize.errors import Unnameable
-from somatize.keys import Namer, content, difference
-from somatize.pieces import Cached, Frozen, Marks
+from somatize.naming import Namer, content, difference
 
 nn = torch.nn
 CALLED = Marks(frozen=Frozen("v1"), cached=Cached())

@@ -134,7 +134,7 @@ def test_the_module_is_taken_from_the_wheel_and_names_no_folder_of_its_build(whe
     assert not [place for place in (str(ROOT), sys.prefix, sys.base_prefix) if place.encode() in module]
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    asked = "from somatize.storage import speedups; print(speedups.MODULE.__file__)"
+    asked = "from somatize.store import speedups; print(speedups.MODULE.__file__)"
     path = around(PYTHONPATH=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", asked], cwd=tmp_path, env=path, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path / MODULE), "")

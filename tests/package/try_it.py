@@ -71,7 +71,7 @@ def tried(name: str, python: str, wheel: Path, oldest: bool, pure: bool) -> bool
 
 def in_c(python: Path, place: Path) -> bool:
     """Whether what is installed there records in C."""
-    asked = [python, "-c", "from somatize.storage import speedups; print(speedups.MODULE is not None)"]
+    asked = [python, "-c", "from somatize.store import speedups; print(speedups.MODULE is not None)"]
     return subprocess.run(asked, capture_output=True, text=True, cwd=place, check=True).stdout.strip() == "True"
 
 

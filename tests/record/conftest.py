@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from somatize import Store
-from somatize.storage import speedups
+from somatize.store import speedups
 
 WAYS = ["pure"] if speedups.MODULE is None else ["compiled", "pure"]
 

@@ -9,8 +9,8 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import facts, forwards, runs
-from somatize.storage import committer
-from somatize.storage.writer import Writer
+from somatize.store import committer
+from somatize.store.writer import Writer
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -11,7 +11,7 @@ from somatize.errors import UnknownRun
 from somatize.record import Recorder, fleet, machines
 from somatize.record.asked import lines_of, opened_at
 from somatize.record.digest import digest
-from somatize.storage.view import look
+from somatize.store.view import look
 
 FORWARD = [
     {"fact": "ran", "node": "a", "began_us": "0", "took_us": "10"},

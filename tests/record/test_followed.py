@@ -15,12 +15,12 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, NoStore
 from somatize.record import Followed, curve, nodes, runs
-from somatize.record import followed as followed_module
-from somatize.record import growth as growing
+from somatize.record import run_follower as followed_module
+from somatize.record import run_growth as growing
 from somatize.record.buckets import CAPACITY, Buckets
-from somatize.record.growth import Cursor, Grown, Row
+from somatize.record.run_growth import Cursor, Grown, Row
 from somatize.record.standing import Count, Standing
-from somatize.storage import opening
+from somatize.store import recovery
 
 
 def learn(step: int) -> int:
@@ -149,7 +149,7 @@ def test_a_look_at_nothing_new_reads_nothing(store: Store, followed: Followed, m
         store.opened.flush()
         while followed.look():
             pass
-        monkeypatch.setattr("somatize.record.followed.look", lambda *_: pytest.fail("the store was read"))
+        monkeypatch.setattr("somatize.record.run_follower.look", lambda *_: pytest.fail("the store was read"))
         assert followed.look() is False
         monkeypatch.undo()
         forward(recorder, 2)
@@ -256,8 +256,8 @@ def test_a_store_that_may_only_be_read_is_followed(store: Store, place: Path, mo
         forward(recorder, 1)
         copied = place.with_name("copied")
         shutil.copytree(place, copied)
-    monkeypatch.setattr("somatize.storage.place.writable", lambda path: False)
-    monkeypatch.setattr("somatize.storage.environment.os.access", lambda *_: False)
+    monkeypatch.setattr("somatize.store.directory.writable", lambda path: False)
+    monkeypatch.setattr("somatize.store.environment.os.access", lambda *_: False)
     with Followed(copied) as reading:
         found = standing(reading)
         assert (found.count.forwards, reading.state) == (1, "died")
@@ -376,7 +376,7 @@ def test_a_rate_is_of_the_last_forwards_and_not_of_the_night_before_them() -> No
 
 
 def test_a_run_that_is_just_being_begun_has_not_ended(place: Path, store: Store, followed: Followed) -> None:
-    assert opening._enter(store.opened, "tuesday") == 1
+    assert recovery._enter(store.opened, "tuesday") == 1
     followed.look()
     assert (followed.standing, followed.state) == (None, "")
     with Recorder(store, "tuesday"):

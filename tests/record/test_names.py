@@ -9,7 +9,7 @@ import pytest
 from somatize import Graph, Live, Recorder, Store, node
 from somatize.errors import RecordError, UnknownName
 from somatize.record import Followed, curve, curve_costs, export, forwards, page, progress
-from somatize.storage import lines
+from somatize.store import lines
 
 GRAPH = Graph.somatize(node(abs).named("a"))
 POINTS = [(step, 1 / (step + 1)) for step in range(3)]

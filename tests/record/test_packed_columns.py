@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import forwards
-from somatize.storage import packing
-from somatize.storage.columns import Chunk, pack_chunk, pack_texts
+from somatize.store import packing
+from somatize.store.columns import Chunk, pack_chunk, pack_texts
 
 # A NaN has a sign and a payload that no text tells; `nan` is read as the one there is in `math`.
 FLOATS = st.floats().map(lambda value: math.nan if math.isnan(value) else value)

@@ -17,9 +17,9 @@ from somatize.errors import NotReplaced, UnknownRun
 from somatize.record import fleet, logs, page, tasks
 from somatize.record.asked import lines_of, opened_at
 from somatize.record.digest import digest
-from somatize.record.turns import spent_in
+from somatize.record.node_turns import spent_in
 from somatize.status import Status
-from somatize.storage.view import look
+from somatize.store.view import look
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" </style>"
 

@@ -9,7 +9,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import UnknownRun
 from somatize.record import facts, forwards, paged
-from somatize.storage.lines import RunLines
+from somatize.store.lines import RunLines
 
 GRAPH = Graph.somatize(node(lambda step: 1 / (step % 7)).named("divide"))
 

@@ -17,13 +17,7 @@ from typing import Any
 import pytest
 
 from somatize import Ctx, Graph, Recorder, Store, node
-from somatize.errors import (
-    BadRun,
-    FactError,
-    FactWarning,
-    RecorderClosed,
-    WatcherWarning,
-)
+from somatize.errors import BadRun, FactError, FactWarning, RecorderClosed, WatcherWarning
 from somatize.record import curve, facts, forwards, nodes, runs
 
 pytestmark = pytest.mark.usefixtures("way")

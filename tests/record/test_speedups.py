@@ -26,15 +26,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from somatize import Recorder, Store, watching
+from somatize import Recorder, Store
 from somatize.errors import UnknownName
 from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
-from somatize.storage import blocks, columns, committer, gather, journal, speedups
-from somatize.storage.committer import take_in
-from somatize.storage.gather import Gathered
-from somatize.storage.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
-from somatize.storage.schema import OPEN, OWN
+from somatize.store import blocks, columns, committer, gather, journal, speedups
+from somatize.store.committer import take_in
+from somatize.store.gather import Gathered
+from somatize.store.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
+from somatize.store.schema import OPEN, OWN
+from somatize.watching import watchers
 from tests.programs import lacking
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
@@ -498,7 +499,7 @@ def told_to(recorder: Recorder, *said_: Mapping[str, Any]) -> None:
     sink = recorder.opens(None)
     for fact in said_:
         sink.tell(dict(fact))
-    watching.remember(recorder, sink, None, closed=True)
+    watchers.remember(recorder, sink, None, closed=True)
     sink.closed()
 
 
@@ -516,7 +517,7 @@ def test_a_fact_said_as_its_forward_ends_in_another_thread_is_kept(
     told_to(recorder, LAST)
     sink = recorder.opens(None)
     sink.tell(dict(LAST))
-    watching.remember(recorder, sink, None, closed=True)
+    watchers.remember(recorder, sink, None, closed=True)
     thread = threading.Thread(target=contextvars.copy_context().run, args=(say,))
     with lock:
         thread.start()
@@ -555,7 +556,7 @@ def test_an_open_task_is_no_part_of_a_record(way: str, store: Store) -> None:
 
 def test_a_full_journal_is_followed_by_the_next(way: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("appending", "writer"):
-        monkeypatch.setattr(f"somatize.storage.{module}.ROTATE", 2000)
+        monkeypatch.setattr(f"somatize.store.{module}.ROTATE", 2000)
     recorder = Recorder(store, run="r", summarising=["loss"])
     for step in range(50):
         told_to(recorder, {"fact": "ran", "node": "n" * 20, "took_us": "1"}, LAST)

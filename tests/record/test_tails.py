@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import RecordWarning
 from somatize.record import curve, facts, forwards, runs
-from somatize.storage import committer
-from somatize.storage import journal as journals
-from somatize.storage.gather import Gathered
+from somatize.store import committer
+from somatize.store import journal as journals
+from somatize.store.gather import Gathered
 
 
 @node

@@ -8,10 +8,10 @@ import pytest
 from somatize import Graph, Recorder, node
 from somatize.errors import FigureError, UnknownForward
 from somatize.record import nodes, spent, timeline
+from somatize.record.node_totals import Spent, Tally, Where
+from somatize.record.node_turns import OneForward, Total, turns_of
 from somatize.record.one_forward import timeline_picture
-from somatize.record.tally import Spent, Tally, Where
 from somatize.record.time_spent import spent_picture
-from somatize.record.turns import OneForward, Total, turns_of
 
 
 def told(fact, **fields):

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from somatize import Graph, Node, node
-from somatize.quiet import QUIET
 from somatize.status import LogEvent, Status, Task, TaskEvent, Throughput
 from somatize.status.forwards import ForwardTasks
 from somatize.status.tracking import Track
 from somatize.ui import Display
+from somatize.watching.quiet import QUIET
 
 
 def shown(status: Status) -> list[tuple[str, str]]:

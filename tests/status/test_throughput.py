@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from somatize import Graph
 from somatize.errors import BadOption
 from somatize.status import Status, TaskEvent, ThroughputStats
+from somatize.status.batch_size import samples_in, size_of
 from somatize.status.flops import Counter
-from somatize.status.sizes import samples_in, size_of
 
 A = torch.ones(8, 8)
 MATMUL = 2 * 8**3
@@ -509,7 +509,7 @@ def test_a_counted_step_is_left_out_of_the_rates(clock: Any) -> None:
 def test_with_a_device_no_backward_pass_is_begun_before_the_loop_s_own(
     clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from somatize import tensors
+    from somatize.codecs import tensors
 
     monkeypatch.setattr(tensors, "_has_no_device", lambda torch: False)
     monkeypatch.setattr(tensors, "_seen_in_backward", False)
@@ -542,7 +542,7 @@ def test_with_a_device_no_backward_pass_is_begun_before_the_loop_s_own(
 
 
 def test_backward_passes_are_counted_without_those_that_count_them() -> None:
-    from somatize import tensors
+    from somatize.codecs import tensors
 
     before = tensors.backward_passes()
     assert before is not None

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somatize.status.units import count, duration, rate, scaled
-from somatize.theme import share
+from somatize.figures.theme import share
+from somatize.utils.units import count, duration, rate, scaled
 
 
 @pytest.mark.parametrize(

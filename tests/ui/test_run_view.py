@@ -15,7 +15,7 @@ from somatize import Graph, Recorder, Store, node
 from somatize.record import Followed
 from somatize.status import Status
 from somatize.ui import RunView
-from somatize.ui.plot import TextPlot
+from somatize.ui.text_plot import TextPlot
 
 HOSTILE = "[b]漢字[/b] \x1b[2J " + "long " * 30
 

@@ -12,7 +12,7 @@ import pytest
 
 from somatize import Broker, Graph, Worker, node
 from somatize.errors import BadWorker, SomatizeWarning
-from somatize.worker import connection, modules
+from somatize.worker import connection, sent_modules
 
 from .conftest import ARGV, spawned
 
@@ -203,14 +203,14 @@ def test_a_part_of_a_package_brings_the_packages_above_it(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "sent_pkg" / "__init__.py").write_text("")
-    files, _ = modules.offered(["sent_pkg.deep"], shares=False)
+    files, _ = sent_modules.offered(["sent_pkg.deep"], shares=False)
     assert sorted(files["files"]) == ["sent_pkg/__init__.py", "sent_pkg/deep/__init__.py", "sent_pkg/deep/inner.py"]
 
 
 def test_of_large_data_what_has_no_room_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "MOST_DATA", 5)
+    monkeypatch.setattr(sent_modules, "MOST_DATA", 5)
     with pytest.warns(SomatizeWarning, match=r"1 data files of them do not go to another machine.*sent_pkg/data.txt"):
-        files, _ = modules.offered(["sent_pkg"], shares=False)
+        files, _ = sent_modules.offered(["sent_pkg"], shares=False)
     assert "sent_pkg/data.txt" not in files["files"]
     assert "sent_pkg/tables/table.bin" in files["files"]
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from somatize import Broker, Graph, node, tensors
+from somatize import Broker, Graph, node
+from somatize.codecs import tensors
 from somatize.errors import StoreWarning
 from somatize.worker import payload, segments
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.lazily import names_of
+from somatize.utils.lazy_names import names_of
 
 from .exported import Exported
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from .columnar import to_arrow, to_parquet
     from .frames import to_pandas
     from .imported import from_tensorboard
+    from .mlflow_runs import to_mlflow
     from .retold import to_opentelemetry
     from .scalars import to_tensorboard
     from .separated import to_csv
     from .spans import OpenTelemetry
-    from .trace import to_trace
-    from .tracking import to_mlflow
+    from .trace_file import to_trace
 
 __all__ = [
     "Exported",
@@ -49,12 +49,12 @@ _HOMES = {
     "from_tensorboard": "imported",
     "to_arrow": "columnar",
     "to_csv": "separated",
-    "to_mlflow": "tracking",
+    "to_mlflow": "mlflow_runs",
     "to_opentelemetry": "retold",
     "to_pandas": "frames",
     "to_parquet": "columnar",
     "to_tensorboard": "scalars",
-    "to_trace": "trace",
+    "to_trace": "trace_file",
 }
 """Which module has a name: it is loaded when the name is first asked for, and its library when that is called."""
 

@@ -9,11 +9,11 @@ from somatize.errors import ExportError, UnknownForward
 from somatize.facts import Fact
 from somatize.record.asked import Place, check_range, lines_of, opened_at
 from somatize.record.rows import rows_of_block
-from somatize.storage import schema
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import RunLines
-from somatize.storage.packing import unpack
-from somatize.storage.view import look
+from somatize.store import schema
+from somatize.store.environment import BadValue
+from somatize.store.lines import RunLines
+from somatize.store.packing import unpack
+from somatize.store.view import look
 
 Which: TypeAlias = int | Iterable[int] | None
 

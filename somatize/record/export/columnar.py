@@ -13,9 +13,9 @@ from somatize.record.asked import Place
 
 from .exported import Exported
 from .files import checked, whole
-from .said import Kind
 from .table import Column, Table
 from .tables import Asked, read
+from .text_columns import Kind
 
 if TYPE_CHECKING:
     from somatize.codecs.arrow import Table as ArrowTable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from somatize.codecs.pandas_frames import pandas
 from somatize.record.asked import Place
 
-from .said import Kind
 from .table import Table
 from .tables import Asked, read
+from .text_columns import Kind
 
 if TYPE_CHECKING:
     from somatize.codecs.pandas_frames import DataFrame

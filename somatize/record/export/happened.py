@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from somatize.facts import KINDS, Fact
-from somatize.record.tally import micro
-from somatize.record.turns import Turn, turns_of
+from somatize.record.node_totals import micro
+from somatize.record.node_turns import Turn, turns_of
 
 from .chosen import Chosen
 from .saying import Saying

@@ -12,8 +12,8 @@ from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact, encodable
 from somatize.record import reader
 from somatize.record.recorder import Recorder
-from somatize.storage.schema import OK
-from somatize.store import Store
+from somatize.store.schema import OK
+from somatize.store.store import Store
 
 from . import event_files
 from .event_files import Damage, Event, Value, events_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from somatize.theme import counted
+from somatize.figures.theme import counted
 
 
 class Losses:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from somatize.facts import KINDS, Fact
-from somatize.record.tally import ENDINGS, micro
-from somatize.storage.columns import number
+from somatize.record.node_totals import ENDINGS, micro
+from somatize.store.columns import number
 
 from .losses import Losses
 from .stored import Forward

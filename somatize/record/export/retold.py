@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from somatize.errors import ExportError
-from somatize.record.about import about
 from somatize.record.asked import Place
-from somatize.record.tally import micro
+from somatize.record.node_totals import micro
+from somatize.record.run_info import about
 
 from .exported import Exported
 from .losses import Losses

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from somatize.facts import Fact
-from somatize.record.tally import micro
-from somatize.storage.columns import number
-from somatize.theme import counted, cut
+from somatize.figures.theme import counted, cut
+from somatize.record.node_totals import micro
+from somatize.store.columns import number
 
-from .said import whole_of
+from .text_columns import whole_of
 from .tracks import HERE, Count, Drawn, Mark, Span, Track
 
 _STAMPED = ("fact", "node", "host", "device", "id", "stream")

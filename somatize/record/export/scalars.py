@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from somatize.errors import ExportError
-from somatize.record.about import about
 from somatize.record.asked import Place
+from somatize.record.run_info import about
 
 from . import event_files
 from .event_files import EventWriter, in_float32

@@ -11,14 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from somatize.figures.theme import counted
 from somatize.record.asked import Place
-from somatize.theme import counted
 
 from .exported import Exported
 from .files import checked, whole
-from .said import Kind
 from .table import Column, Table
 from .tables import Asked, read
+from .text_columns import Kind
 
 _QUOTED = re.compile(r'[",\r\n]|^$|^\s|\s$')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

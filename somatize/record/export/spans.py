@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from somatize.errors import ExtraMissing
 from somatize.facts import Fact
-from somatize.record.byhand import ending
+from somatize.record.manual_forwards import ending
+from somatize.record.node_totals import micro
 from somatize.record.provenance import of_graph
-from somatize.record.tally import micro
-from somatize.storage.schema import STATES
+from somatize.store.schema import STATES
 
-from .said import float_of, whole_of
+from .text_columns import float_of, whole_of
 
 if TYPE_CHECKING:
     from opentelemetry import context as contexts

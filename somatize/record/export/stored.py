@@ -8,10 +8,10 @@ from typing import NamedTuple
 from somatize.facts import Fact
 from somatize.record import reader
 from somatize.record.asked import Place, lines_of, opened_at
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import RunLines
-from somatize.storage.packing import unpack
-from somatize.storage.view import look
+from somatize.store.environment import BadValue
+from somatize.store.lines import RunLines
+from somatize.store.packing import unpack
+from somatize.store.view import look
 
 _AT_ONCE = 2048
 """Forwards whose facts are in memory at once."""

@@ -12,14 +12,14 @@ from somatize.facts import KINDS, Fact
 from somatize.record.asked import first_of
 from somatize.record.rows import BEFORE, row_of_line, rows_of_block
 from somatize.record.status_reader import LOG_FIELDS, said_in
-from somatize.storage import schema
-from somatize.storage.columns import Chunk
-from somatize.storage.environment import BadValue
-from somatize.storage.lines import Line, RunLines
-from somatize.storage.packing import unpack
+from somatize.store import schema
+from somatize.store.columns import Chunk
+from somatize.store.environment import BadValue
+from somatize.store.lines import Line, RunLines
+from somatize.store.packing import unpack
 
-from .said import Kind, Survey
 from .table import BATCH, Row, Table, Wanted, columns_of
+from .text_columns import Kind, Survey
 
 _first = itemgetter(0)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from somatize.storage.place import FORMAT
+from somatize.store.directory import FORMAT
 
-from .said import Kind, Survey, held_by, words_beside
+from .text_columns import Kind, Survey, held_by, words_beside
 
 Row = Sequence[Any]
 BATCH = 1 << 15

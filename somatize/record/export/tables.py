@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 from somatize.errors import ExportError, nearest
 from somatize.record import reader, status_reader
 from somatize.record.asked import Place, check_range, lines_of, opened_at
-from somatize.storage.lines import RunLines
-from somatize.storage.notices import held_back, warn
-from somatize.storage.view import look
+from somatize.store.lines import RunLines
+from somatize.store.view import look
+from somatize.utils.notices_part import held_back, warn
 
-from .said import Kind
 from .streamed import facts_table, forwards_table, logs_table
 from .table import Table, Wanted, surveyed
+from .text_columns import Kind
 
 T = TypeVar("T")
 

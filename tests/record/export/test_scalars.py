@@ -21,7 +21,7 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import ExportError, ExtraMissing, UnknownRun
 from somatize.record import about, curve, curve_costs, facts, forwards, progress, runs
 from somatize.record.export import from_tensorboard, to_tensorboard
-from somatize.storage.writer import Writer
+from somatize.store.writer import Writer
 
 SAID = [0.5, 0.1, float("nan"), float("inf"), float("-inf"), -0.0, 1e300, -1e300, 5e-324, 2**53 + 1, 3, "text", True]
 

@@ -1,0 +1,1 @@
+"""What is declared: nodes, pieces, the topology of a graph, its plan and its slices."""

@@ -1,0 +1,1 @@
+"""What runs a graph: loops, scheduler, threads, kept results, calls to hosts."""

@@ -1,0 +1,362 @@
+"""Walks a plan: calls each node once, times it, tells what happened.
+
+Two tuned loops, one for when somebody watches and one for when nobody does: the second reads no clock and makes no
+fact. All that is not one call after another is walked by an agenda, in `somatize.engine.branches`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from time import perf_counter_ns as clock
+from types import BuiltinMethodType
+from typing import TYPE_CHECKING, Any
+
+from somatize.errors import GraphError
+from somatize.watching import watchers
+from somatize.watching.watchers import HERE, Forward
+
+from . import branches, seeds
+from .calling import Calls
+from .elsewhere import Broker, refuse_unknown
+from .ending import annotate, broken, failed, finished
+from .program import ANEW, Keeping, Program, answered, fetch, held_to, read_input_once, read_once
+
+if TYPE_CHECKING:
+    from .foresight import Foreseen
+
+_NO_SLOTS: list[Any] = []
+"""Those of a plan that stores nothing; nothing is written there."""
+
+
+def run_plain(program: Program, given: Any, watching_: watchers.Watching, graph: Any) -> Any:
+    """`run` for what most forwards are: nothing kept, mapped or elsewhere, and one thread."""
+    if program.roots is not None:
+        read_input_once(given, program.roots)
+    around = HERE.get()
+    if type(watching_) is BuiltinMethodType:  # the append of a list, print: nothing to ask, nothing to open
+        forward = Forward()
+        forward.key, forward.gate, forward.tell = program.key, None, watching_
+        if around is not None:
+            forward.parent = around
+        here = None
+        try:  # HERE is set within: a Ctrl-C may come before its token is in hand
+            here = HERE.set(forward)
+            program.running.append(forward)
+            return _observe(program, given, forward)
+        finally:
+            try:
+                HERE.reset(here) if here is not None else HERE.set(around)
+            finally:
+                try:
+                    program.running.remove(forward)
+                except ValueError:  # a Ctrl-C came before it was there
+                    pass
+    if watching_ is None and around is None:
+        here = None
+        try:
+            here = HERE.set(program.unwatched)
+            return _walk(program, given, program.unwatched)
+        finally:
+            HERE.reset(here) if here is not None else HERE.set(None)
+    if watching_ is None:
+        return run(program, given, None, graph, 1)
+    forward = Forward()
+    forward.key, forward.gate, forward.parent = program.key, None, around
+    try:
+        watchers.watch(forward, watching_, graph, plain=True)
+        return _within(program, given, forward)
+    except BaseException as error:
+        forward.left_by(error)
+        raise
+
+
+def _within(program: Program, given: Any, forward: Forward, agenda: Any = None) -> Any:
+    """The plan, told to whoever watches: as calls one after the other, or by an agenda (threads, keeping, broker)."""
+    here = None
+    try:
+        here = HERE.set(forward)
+        if forward.tell is None:
+            return _walk(program, given, forward) if agenda is None else _walk_agenda(program, given, forward, *agenda)
+        try:
+            program.running.append(forward)
+            if agenda is None:
+                return _observe(program, given, forward)
+            return _observe_agenda(program, given, forward, *agenda)
+        finally:
+            try:
+                program.running.remove(forward)
+            except ValueError:  # a Ctrl-C came before it was there
+                pass
+            if forward.doors or forward.raised or forward.opened:
+                forward.close()
+    finally:
+        HERE.reset(here) if here is not None else HERE.set(forward.parent)
+
+
+def run(
+    program: Program,
+    given: Any,
+    watching_: watchers.Watching,
+    graph: Any,
+    threads: int,
+    keeping: Keeping | None = None,
+    broker: Broker | None = None,
+    seed: int | None = None,
+) -> Any:
+    """One forward of `program`; see `Graph.forward`."""
+    if program.refusal is not None:
+        program.refuse()
+    if program.roots is not None:
+        read_input_once(given, program.roots)
+    plain = (type(threads) is int and threads == 1) or checked_threads(threads) == 1
+    if not program.plain or (keeping is not None and program.keeps):
+        plain = False
+        if program.goes:
+            refuse_unknown(program, broker)
+    forward = Forward()
+    forward.key, forward.gate, forward.parent = program.key, None, HERE.get()
+    if seed is not None:
+        forward.seed = seed
+    try:
+        if watching_ is not None:
+            watchers.watch(forward, watching_, graph, plain=plain)
+        return _within(program, given, forward, None if plain else (threads, keeping, broker))
+    except BaseException as error:
+        forward.left_by(error)
+        raise
+
+
+def run_seeded(
+    program: Program,
+    given: Any,
+    watching_: watchers.Watching,
+    graph: Any,
+    threads: int,
+    seed: object,
+    keeping: Keeping | None = None,
+    broker: Broker | None = None,
+) -> Any:
+    """`run` with nodes that seed the random generators first. Raises `GraphError` where that would mean nothing."""
+    number = seeds.checked(seed, checked_threads(threads))
+    if keeping is not None:
+        for step in program.plan.steps:
+            mapped = step.marks.mapped
+            if step.marks.cached is not None and mapped is not None and mapped.batch is not None:
+                raise GraphError(
+                    f"seed={number} and node {step.node!r}, which is cached and mapped by batches: what is drawn for "
+                    "an item would depend on which others are kept already; map it one by one, or do not cache it"
+                )
+        keeping = keeping._replace(seed=number)
+    with seeds.seeding(number):
+        return run(program.seeded(), given, watching_, graph, 1, keeping, broker, number)
+
+
+def _walk(program: Program, given: Any, forward: Forward) -> Any:
+    """The plan, unwatched."""
+    slots = program.slots(given) if program.stores else _NO_SLOTS
+    value = given
+    ctx = moves = None
+    shared = program.shared
+    within = forward.parent is not None  # then it is of use, in `watching.sink_here`, to know the step
+    try:
+        for runner, ctx, moves in program.brief:
+            if moves is None:
+                if within:
+                    forward.step = ctx.step  # type: ignore[union-attr]
+                value = runner.forward(value, ctx)
+                continue
+            source, frees, keep, device, (at, node) = moves
+            if source is not None:
+                value = slots[source] if type(source) is int else fetch(slots, source)
+            if within:
+                forward.step = at
+            value = runner.forward(value) if ctx is None else runner.forward(value, ctx)
+            if device is not None:
+                held_to(value, node, device)
+            for slot in frees:
+                slots[slot] = None
+            if keep >= 0:
+                if keep in shared and type(value) not in ANEW:
+                    read_once(value, node, shared[keep])
+                slots[keep] = value
+    except BaseException as error:
+        at = moves[4][0] if moves is not None else ctx.step if ctx is not None else -1
+        if at >= 0:
+            annotate(error, program, forward, at)
+        raise
+    answer = program.answer
+    return value if answer is None else answered(slots, answer)
+
+
+def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C901
+    """The plan, watched. One long function, because every call in it would be paid once per node.
+
+    What another thread may say is minded as `watching.say_from_node` tells: while there is no gate, this thread is
+    the only one that tells anybody, and `tell` is what `forward.tell` is.
+    """
+    slots = program.slots(given) if program.stores else _NO_SLOTS
+    value = given
+    shared = program.shared
+    ended = False
+    tell, entering = forward.tell, forward.entering
+    start = began = clock()
+    try:
+        for index, node, runner, ctx, moves in program.lines if entering is None else program.full:
+            if moves is None:
+                forward.step = index
+                began = clock()
+                value = runner.forward(value, ctx)
+                took = clock() - began
+                fact = {
+                    "fact": "ran",
+                    "node": node,
+                    "began_us": f"{(began - start) // 1000}",
+                    "took_us": f"{took // 1000}",
+                }
+            else:
+                source, frees, keep, device, _at = moves
+                if source is not None:
+                    value = slots[source] if type(source) is int else fetch(slots, source)
+                if entering is not None:
+                    if forward.gate is None:
+                        try:
+                            entering(node)
+                        except Exception as error:
+                            forward.refuse(error, entering)
+                    else:
+                        forward.enter(node)
+                    tell, entering = forward.tell, forward.entering
+                forward.step = index
+                began = clock()
+                value = runner.forward(value) if ctx is None else runner.forward(value, ctx)
+                took = clock() - began
+                fact = {
+                    "fact": "ran",
+                    "node": node,
+                    "began_us": f"{(began - start) // 1000}",
+                    "took_us": f"{took // 1000}",
+                }
+                if device is not None:
+                    held_to(value, node, device)
+                    fact["device"] = device
+                for slot in frees:
+                    slots[slot] = None
+                if keep >= 0:
+                    if keep in shared and type(value) not in ANEW:
+                        read_once(value, node, shared[keep])
+                    slots[keep] = value
+            forward.step = -1
+            if forward.gate is None:
+                try:
+                    tell(fact)  # type: ignore[misc]
+                except Exception as error:
+                    forward.refuse(error)
+                    tell, entering = forward.tell, forward.entering
+            else:
+                forward.say(fact)
+        answer = program.answer
+        if answer is not None:
+            value = answered(slots, answer)
+        fact = {"fact": "finished", "took_us": f"{(clock() - start) // 1000 or 1}"}
+        ended = forward.over = True  # before the gate is looked at, as in `say_from_node`
+        if forward.gate is None:
+            try:
+                tell(fact)  # type: ignore[misc]
+            except Exception as error:
+                forward.refuse(error)
+        else:
+            forward.say(fact)
+    except BaseException as error:
+        if ended:  # it finished, and a watcher's interrupt does not change that
+            raise
+        told = None
+        try:
+            if forward.step >= 0:
+                told = failed(program.steps[forward.step], began - start, clock() - began, error)
+                annotate(error, program, forward, forward.step)
+        finally:  # a second Ctrl-C may come here; how the forward ended is told all the same
+            forward.step = -1
+            broken(forward, told, start, error)
+        raise
+    return value
+
+
+def _walk_agenda(
+    program: Program,
+    given: Any,
+    forward: Forward,
+    threads: int,
+    keeping: Keeping | None,
+    broker: Broker | None,
+    start: int = 0,
+) -> Any:
+    """The plan by an agenda: in branches, at hosts, or with nodes that are recalled, kept or mapped."""
+    if program.plain and (keeping is None or not program.keeps):
+        return branches.walk(program, given, forward, threads, Calls(forward), start)
+    keeps = keeping is not None and program.keeps
+    trips = None
+    if program.goes and broker is not None:
+        from .trips import Trips
+
+        trips = Trips(program, forward, broker, keeps=keeps)
+    if not keeps and not program.maps:
+        return branches.walk(program, given, forward, threads, Calls(forward), start, trips)
+    from .steps import Works, cache_of  # what keeps loads the store, which most forwards do without
+
+    cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
+    works = Works(program, forward, cache, trips, given, ordered=trips is None and (threads == 1 or program.chain))
+    return branches.walk(program, given, forward, threads, works, start, trips)
+
+
+def _observe_agenda(
+    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: Broker | None
+) -> Any:
+    start = clock()
+    try:
+        answer = _walk_agenda(program, given, forward, threads, keeping, broker, start)
+        forward.end(finished(start))
+    except BaseException as error:
+        if not forward.over:
+            broken(forward, None, start, error)
+        raise
+    return answer
+
+
+def foreseen(program: Program, given: Any, keeping: Keeping, seed: object = None) -> Foreseen:
+    """What a forward would do; nothing runs."""
+    from .foresight import foresee
+    from .steps import cache_of
+
+    program.refuse()
+    if seed is not None:
+        keeping = keeping._replace(seed=seeds.checked(seed, 1))
+    return foresee(cache_of(program, given, keeping, None))
+
+
+def to_keep(program: Program, store: Any, refresh: Iterable[str], *, write: bool) -> Keeping:
+    """What a forward is told of keeping. A path is opened once per program and stays open with it."""
+    # What is asked of the types comes last: of an abstract one it is dear in a hit, as is to import the store's class.
+    ids = () if refresh == () else _ids(refresh)
+    if not hasattr(type(store), "opened"):
+        if not isinstance(store, str | os.PathLike):
+            raise GraphError(f"store={store!r}: it is a Store, or the path of one")
+        store = program.store_at(os.fspath(store))
+    return Keeping(store, ids, write)
+
+
+def _ids(refresh: object) -> tuple[str, ...]:
+    if isinstance(refresh, str) or not isinstance(refresh, Iterable):
+        raise GraphError(f"refresh={refresh!r}: it is a list of ids, as refresh=[{refresh!r}]")
+    ids = tuple(refresh)
+    for id in ids:
+        if not isinstance(id, str):
+            raise GraphError(f"refresh={list(ids)!r} names {id!r}, which is no id")
+    return ids
+
+
+def checked_threads(threads: object) -> int:
+    """`threads`, if so many can run. Raises `GraphError` otherwise."""
+    if type(threads) is not int or threads < 1:
+        raise GraphError(f"threads={threads!r}: it is how many nodes may run at the same time, 1 or more")
+    return threads

@@ -1,0 +1,320 @@
+"""A plan bound to its implementations: what the engine's loops read, made once per plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any, NamedTuple, TypeAlias
+
+from somatize.codecs import tensors
+from somatize.dag.implementation import Implementation
+from somatize.dag.plan import Plan, Step
+from somatize.errors import DeviceMismatch, GraphError, NoItems, NotFrozen, SomatizeError
+from somatize.watching.context import Ctx
+from somatize.watching.forwards import Key
+from somatize.watching.watchers import Forward
+
+from . import seeds, synchronising
+
+Source: TypeAlias = int | tuple[tuple[str, int], ...] | None
+"""Where a step's input lies: a slot, several by id, or None where the step before hands it on."""
+
+INPUT = -1
+"""The slot that holds the graph's own input: the last one."""
+
+
+class Bound(NamedTuple):
+    """A step with what it runs; `ctx` is None for an implementation that takes none."""
+
+    number: int
+    node: str
+    runner: Any
+    ctx: Ctx | None
+    device: str | None
+
+
+Moves: TypeAlias = tuple[Source, tuple[int, ...], int, str | None, tuple[int, str]]
+"""What the sequential loops do around a call that is not simply handed one value and hands on another.
+
+Where its input lies, which slots are let go after it, the slot its value goes to (-1 where it is handed on and
+never stored), its device; and its number and id.
+"""
+
+Line: TypeAlias = tuple[int, str, Any, Ctx | None, Moves | None]
+"""A step as the watched loop unpacks it: number, node, runner, ctx, moves. Without moves it takes a ctx."""
+
+Brief: TypeAlias = tuple[Any, Ctx | None, Moves | None]
+"""A step as the unwatched loop does: runner, ctx, moves. A ctx knows its number."""
+
+
+class Keeping(NamedTuple):
+    """What a forward was told of keeping results."""
+
+    store: Any
+    refresh: tuple[str, ...] = ()
+    write: bool = True
+    seed: int | None = None
+    """What the nodes' random generators are seeded from, which counts in every name then."""
+
+
+class Program:
+    """The steps of a graph, ready to run in any number of threads; nothing in it belongs to one forward."""
+
+    def __init__(self, plan: Plan, implementations: Mapping[str, Implementation]) -> None:
+        self.plan = plan
+        self.key = Key(tuple(step.node for step in plan.steps))
+        """Shared by the program and its ctxs, so that neither keeps the other's graph alive."""
+        self.running: list[Forward] = []
+        """The watched forwards that run just now, for threads that have no context."""
+        self.refusal = _refusal(plan)
+        """What a forward raises before anything runs: a class of error, and its sentence."""
+        self.named = _cached_and_above(plan)
+        """The steps that need a name for something to be kept: the cached ones and all above them, in order."""
+        self.keeps = bool(self.named)
+        self.chain = all(step.inputs == ((step.number - 1,) if step.number else ()) for step in plan.steps)
+        """Whether each step is fed by the one before alone, so that none ever runs beside another."""
+        self.maps = any(step.marks.mapped is not None for step in plan.steps)
+        self.hosts = {step.marks.host: step.node for step in reversed(plan.steps) if step.marks.host is not None}
+        """The hosts its steps are to run on, each with the first of its nodes."""
+        self.goes = bool(self.hosts)
+        self.shared = readers_of_shared(plan)
+        """The readers of each value that has several, which a one-shot iterator may not have."""
+        roots = [step.node for step in plan.steps if not step.inputs]
+        self.roots = roots if len(roots) > 1 else None
+        """The readers of the graph's input, if it has several."""
+        self.plain = not self.maps and not self.goes
+        self.simple = self.plain and self.refusal is None
+        """Whether, with nothing to keep, its steps are calls one after the other."""
+        """Whether a forward that keeps nothing is a walk along the steps."""
+        self.agenda: Any = None
+        """That of a forward in which every step runs; made where one is first walked by, and copied for each."""
+        self.slices: dict[Any, Any] = {}
+        """What was found to go where, by which steps run."""
+        self.implementations = implementations
+        self.marks = [step.marks for step in plan.steps]
+        self._stores: dict[Any, Any] = {}
+        self.namer: Any = None
+        """Made where something is first to be kept; it remembers what it found of each node."""
+        self.said: set[tuple[str, str]] = set()
+        """What was said of what is kept of each node, or is not; once is enough."""
+        self._synchronised: Program | None = None
+        self._seeded: Program | None = None
+        self.waits = False
+        """Whether its placed nodes wait for their devices."""
+        self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
+        lone_last = bool(plan.steps) and plan.leaves == (len(plan.steps) - 1,)
+        self.leaf: Source = self._leaf()
+        """Where the forward's value lies if every value is stored."""
+        self.answer = None if lone_last or not plan.steps else self.leaf
+        """The same for the sequential loops; None where it is what they have in hand at the end."""
+        self.full: list[Line] = [self._line(step, lone_last) for step in plan.steps]
+        """Every step with its moves, for those who are also told which node is entered."""
+        self.lines: list[Line] = [_without_idle_moves(line) for line in self.full]
+        self.brief: list[Brief] = [(runner, ctx, moves) for _, _, runner, ctx, moves in self.lines]
+        self.stores = any(moves is not None and moves[:3] != _IDLE for *_, moves in self.full)
+        self.unwatched = Forward()
+        self.unwatched.key, self.unwatched.gate = self.key, None
+        """What every unwatched forward that runs inside of no other is: they have nothing of their own."""
+        self._empty = [None] * len(self.steps)
+
+    def synchronised(self) -> Program:
+        """This program with nodes that wait for their devices; made when first asked for."""
+        if self._synchronised is None:
+            self._synchronised = Program(self.plan, synchronising.waiting(self.plan, self.implementations))
+            self._synchronised.waits = True
+        return self._synchronised
+
+    def seeded(self) -> Program:
+        """This program with nodes that seed the random generators first, as their forward says; made when asked for."""
+        if self._seeded is None:
+            made = self._seeded = Program(self.plan, seeds.seeded(self.plan, self.implementations))
+            made.waits, made.said, made._stores = self.waits, self.said, self._stores
+        return self._seeded
+
+    def _bind(self, step: Step, implementation: Implementation) -> Bound:
+        device = step.marks.device
+        ctx = Ctx(step.node, device, step.number, self.key, self.running) if implementation.takes_ctx else None
+        return Bound(step.number, step.node, implementation.runner, ctx, device)
+
+    def _line(self, step: Step, lone_last: bool) -> Line:
+        index, node, runner, ctx, device = self.steps[step.number]
+        handed = index == 0 or self.plan.steps[index - 1].hands_on
+        hands_on = step.hands_on or (lone_last and step.leaf)
+        moves = (
+            None if handed else self.source(index),
+            () if handed else step.frees,
+            -1 if hands_on else index,
+            device,
+            (index, node),
+        )
+        return index, node, runner, ctx, moves
+
+    def _leaf(self) -> Source:
+        leaves = self.plan.leaves
+        if len(leaves) > 1:
+            return tuple((self.plan.steps[leaf].node, leaf) for leaf in leaves)
+        return leaves[0] if leaves else INPUT
+
+    def source(self, index: int) -> Source:
+        """Where the input of a step lies if every value is stored, none handed on."""
+        step = self.plan.steps[index]
+        if len(step.inputs) == 1:
+            return step.inputs[0]
+        return tuple(zip(step.names, step.inputs, strict=True)) or INPUT
+
+    def slots(self, given: Any) -> list[Any]:
+        """A place for each value of one forward, its input among them."""
+        return [*self._empty, given]
+
+    def store_at(self, path: Any) -> Any:
+        """The store at a path, opened when it is first asked for, and held open as long as this program is."""
+        from somatize.store.store import Store
+
+        if path not in self._stores:
+            self._stores[path] = Store(path)
+        return self._stores[path]
+
+    def refuse(self) -> None:
+        """Raises what is wrong with the plan, if something is."""
+        if self.refusal is not None:
+            raise self.refusal[0](self.refusal[1])
+
+
+_IDLE = (None, (), -1)
+
+
+def _without_idle_moves(line: Line) -> Line:
+    index, node, runner, ctx, moves = line
+    idle = moves is not None and moves[:4] == (*_IDLE, None)
+    return (index, node, runner, ctx, None) if idle and ctx is not None else line
+
+
+def fetch(slots: Any, source: Source) -> Any:
+    """The value at `source`: the very object, or a dict of several by id."""
+    if isinstance(source, tuple):
+        return {name: slots[slot] for name, slot in source}
+    return slots[source]
+
+
+def answered(slots: Any, source: Source) -> Any:
+    """What a forward returns: the value of its leaf, or a dict of several by id.
+
+    Raises `GraphError` where several leaves return one iterator.
+    """
+    found = fetch(slots, source)
+    if isinstance(source, tuple) and len({id(value) for value in found.values()}) < len(found):
+        leaves: dict[int, list[str]] = {}
+        for name, value in found.items():
+            leaves.setdefault(id(value), []).append(name)
+        for value in found.values():
+            names = leaves[id(value)]
+            if len(names) > 1 and is_one_shot(value):
+                kind = type(value).__name__
+                raise GraphError(
+                    f"the leaves {_listed(names)} returned one and the same {kind}, which can be read once: "
+                    "let them return a list"
+                )
+    return found
+
+
+def readers_of_shared(plan: Plan) -> dict[int, list[str]]:
+    """The ids of the steps that read each step's value, where there are several."""
+    readers: dict[int, list[str]] = {}
+    for step in plan.steps:
+        for source in step.inputs:
+            readers.setdefault(source, []).append(step.node)
+    return {source: nodes for source, nodes in readers.items() if len(nodes) > 1}
+
+
+def is_one_shot(value: object) -> bool:
+    """Whether reading a value uses it up: an iterator, or a file; not an object whose `__iter__` begins anew."""
+    cls = type(value)
+    if not hasattr(cls, "__next__"):
+        return cls.__module__ == "tempfile" and hasattr(value, "file")
+    begins = getattr(cls, "__iter__", None)
+    return not isinstance(begins, FunctionType) or begins.__code__.co_code == _ITSELF
+
+
+ANEW: set[type] = {int, float, bool, str, bytes, type(None), list, tuple, dict, set}
+"""Types whose values can be read any number of times, for who looks often; `read_once` adds those that never go."""
+
+_HEAP_TYPE = 1 << 9
+_ITSELF = (lambda self: self).__code__.co_code
+
+
+def read_once(value: object, node: str, readers: list[str]) -> None:
+    """Raises `GraphError` if the value of a node with these readers can be read by one of them only."""
+    if is_one_shot(value):
+        raise read_twice(value, f"node {node!r} returned", readers, "let it return")
+    cls = type(value)
+    if not cls.__flags__ & _HEAP_TYPE or cls.__module__ == "torch":
+        ANEW.add(cls)
+
+
+def read_input_once(value: object, roots: list[str]) -> None:
+    """Raises `GraphError` if the input of a graph with these roots can be read by one of them only."""
+    if is_one_shot(value):
+        raise read_twice(value, "the graph was given", roots, "give it")
+
+
+def read_twice(value: object, whence: str, readers: list[str], cure: str) -> GraphError:
+    """The error of a one-shot iterator that several nodes read."""
+    kind = type(value).__name__
+    return GraphError(
+        f"{whence} a one-shot iterator ({kind}), which {_listed(readers)} read: the first would leave nothing for the "
+        f"others; {cure} a list, or make one {kind} in each of them"
+    )
+
+
+def _listed(nodes: list[str]) -> str:
+    names = [repr(node) for node in nodes[:10]] + (["others"] if len(nodes) > 10 else [])
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def held_to(value: Any, node: str, device: str) -> None:
+    """Raises `DeviceMismatch` if `value` holds a tensor that is not where its node was placed."""
+    actual = tensors.elsewhere(value, device)
+    if actual is not None:
+        raise DeviceMismatch(
+            f"node {node!r} was placed on {device!r} and returned a tensor on {actual!r}; "
+            "move it to ctx.device in the node, or place the node elsewhere"
+        )
+
+
+def _cached_and_above(plan: Plan) -> list[int]:
+    needed: set[int] = set()
+    for step in reversed(plan.steps):
+        if step.marks.cached is not None or step.number in needed:
+            needed.add(step.number)
+            needed.update(step.inputs)
+    return sorted(needed)
+
+
+def _refusal(plan: Plan) -> tuple[type[SomatizeError], str] | None:
+    for step in plan.steps:
+        if step.marks.mapped is not None and len(step.inputs) > 1:
+            return NoItems, (
+                f"node {step.node!r} is mapped and is fed by {len(step.inputs)} nodes, whose items are not clear: "
+                "put a node before it that makes a list of what they give"
+            )
+    learner = unfrozen(plan)
+    return None if learner is None else (NotFrozen, learner)
+
+
+def unfrozen(plan: Plan) -> str | None:
+    """What is wrong with a plan whose cached nodes are not frozen, or fed by one that is not; None if nothing is."""
+    loose: dict[int, str] = {}
+    for step in plan.steps:
+        above = next((loose[source] for source in step.inputs if source in loose), None)
+        if step.marks.frozen is None:
+            loose[step.number] = step.node
+        elif above is not None:
+            loose[step.number] = above
+        if step.marks.cached is not None and step.number in loose:
+            learner = loose[step.number]
+            what = "is not frozen itself" if learner == step.node else f"is fed by {learner!r}, which is not frozen"
+            return (
+                f"node {step.node!r} is cached and {what}: a result can be kept only if it and all above it no longer "
+                f"learn; declare node {learner!r} .frozen() too"
+            )
+    return None

@@ -1,0 +1,1 @@
+"""What every figure shares: plotly, the theme, notebook cells, and the drawing of a graph."""

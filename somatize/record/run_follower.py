@@ -1,0 +1,278 @@
+"""A run that another process records, read as it grows: what a live view of it is made of."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from somatize.errors import NewerFormat, NoStore, StoreError, nearest
+from somatize.store import directory, schema
+from somatize.store.environment import BadValue
+from somatize.store.lines import RunLines
+from somatize.store.opened import Opened, acquire, release
+from somatize.store.recovery import find_run, journal_files, writer_info
+from somatize.store.tails import Tail
+from somatize.store.view import View, look
+
+from .reader import run_row
+from .run_growth import Cursor, Grown, drawn_of, grown
+from .standing import Count, Standing
+
+_SETTLED = 1.0
+"""Seconds for which nothing changes in a directory of which something is missing, before that is damage."""
+RECORDED, DIED, ENDED = "recorded", "died", "ended"
+
+
+class Writing(NamedTuple):
+    """A process that records a run, or did: until `heard` it wrote, in seconds since 1970."""
+
+    pid: int
+    host: str
+    alive: bool
+    heard: float
+
+
+class _Found(NamedTuple):
+    """What one look at the store found; a look may be taken again, so nothing is changed before it is over."""
+
+    runs: int
+    run: int | None = None
+    name: str = ""
+    standing: Standing | None = None
+    cursor: Cursor | None = None
+    grown: Grown | None = None
+    counts: Count = Count()
+    writers: tuple[tuple[int, Writing], ...] = ()
+    last: float = 0.0
+
+
+class Followed:
+    """A run of the store at `path` as it grows; with no `run` the one that was begun last, and then the next.
+
+    There may be no store yet, or no such run: `waits_for` says so, and `look` goes on asking. Each `look` reads what
+    is new and no more, holds no transaction afterwards and takes no lock, so a writer never waits for it; one that
+    finds nothing new costs a few system calls. `of` names what is drawn; the loss, where nothing is said.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        run: str | None = None,
+        of: Sequence[str] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.run = run
+        self.standing: Standing | None = None
+        """How the run stands that is followed; None as long as there is none."""
+        self.runs = 0
+        self.writers: dict[int, Writing] = {}
+        self.died_at: float | None = None
+        """When the run's last writer was found dead that was alive a look before."""
+        self.last = 0.0
+        """When the run was written to last, in seconds since 1970; 0 before that."""
+        self._of = tuple(of)
+        self._clock = clock
+        self._opened: Opened | None = None
+        self._number: int | None = None
+        self._cursor = Cursor()
+        self._seen: Any = None
+        self._near = ""
+        self._changing: tuple[Any, float] | None = None
+        """What lay in the directory when something was wrong with it, and since when it is so."""
+
+    # -- how things are
+
+    @property
+    def waits_for(self) -> str:
+        """What there must be first, as a sentence; empty once a run is followed."""
+        if self.standing is not None:
+            return ""
+        if self._opened is None:
+            return f"no store at {self.path} yet"
+        if self.run is None:
+            return f"{self.path} holds no run yet"
+        return f"{self.path} holds no run {self.run!r} yet{self._near}"
+
+    @property
+    def state(self) -> str:
+        """``"recorded"`` while a writer lives, ``"died"`` if the last one did, ``"ended"`` if it closed; else empty."""
+        if self.standing is None:
+            return ""
+        if any(writer.alive for writer in self.writers.values()):
+            return RECORDED
+        return DIED if self.writers else ENDED
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The pids of the writers that live, as text."""
+        return frozenset(str(writer.pid) for writer in self.writers.values() if writer.alive)
+
+    # -- looking
+
+    def look(self) -> bool:
+        """Read what is new; False if there was nothing.
+
+        Raises `NoStore` where something else lies at the path, `NewerFormat`, and `DamagedStore` of files that have
+        not changed for a second: a store that is just being made, copied, removed or replaced is waited for.
+        """
+        opened = self._there()
+        if opened is None:
+            return self._lost()
+        try:
+            seen = _marks(opened, self.writers)
+            if seen == self._seen:
+                return False
+            found = look(opened, self._find)
+        except (FileNotFoundError, StoreError):
+            if self._is_at_home(opened) and self._has_settled():
+                raise
+            return self._lost()
+        self._seen = seen
+        self._take(found)
+        return True
+
+    def _there(self) -> Opened | None:
+        if self._opened is not None and self._is_at_home(self._opened):
+            return self._opened
+        self._let_go()
+        try:
+            self._opened = acquire(self.path)
+            self._changing = None
+        except NewerFormat:
+            raise
+        except NoStore:
+            if not directory.may_become(self.path):
+                raise
+        except StoreError:
+            if self._has_settled():
+                raise
+        return self._opened
+
+    def _is_at_home(self, opened: Opened) -> bool:
+        """Whether the store that is open is the one at the path: a renamed one is not."""
+        return opened.is_there() and directory.identity(self.path) == opened.identity
+
+    def _has_settled(self) -> bool:
+        """Whether what is wrong with the files is damage: they are not about to come, or to go."""
+        said = directory.has_format(self.path)
+        if not said:
+            return said is False or not directory.may_become(self.path)
+        seen, now = directory.entries(self.path), time.monotonic()
+        if self._changing is None or self._changing[0] != seen:
+            self._changing = seen, now
+        return now - self._changing[1] >= _SETTLED
+
+    def _lost(self) -> bool:
+        """There is no store, or none any more."""
+        known, self.standing = self.standing, None
+        self._number, self._seen, self.writers = None, None, {}
+        return known is not None
+
+    def _find(self, view: View) -> _Found:
+        infos = dict(view.runs())
+        number = self._meant(view, {run: info.last for run, info in infos.items()})
+        if number is None or not _was_written(view, number):
+            self._near = nearest(self.run or "", [info.name for info in infos.values()])
+            return _Found(len(infos))
+        lines = RunLines(view, number)
+        standing, cursor = self.standing, self._cursor
+        if standing is None or number != self._number or lines.name != standing.run:
+            standing = Standing(lines.name, self._of or drawn_of(lines), lines.highest())
+            cursor = Cursor()
+        row = run_row(lines)
+        holes = 0 if view.tails_of(number) else row["holes"]  # while it is written, they are about to be
+        return _Found(
+            len(infos),
+            number,
+            lines.name,
+            standing,
+            cursor,
+            grown(lines, cursor, [curve.name for curve in standing.curves]),
+            Count(row["forwards"] + holes, row["broke"], row["interrupted"], row["lost"] + holes),
+            tuple((tail.writer, _writing(view, tail)) for tail in view.tails_of(number)),
+            row["last"] or 0.0,
+        )
+
+    def _meant(self, view: View, runs: dict[int, int]) -> int | None:
+        """The number of the run to follow: of those with a living writer the one opened last, else the last one."""
+        if self.run is not None:
+            try:
+                return find_run(view.reading, self.run)
+            except BadValue:
+                return None
+        living = [(tail.about.get("opened", 0), tail.run) for tail in view.tails if view.is_alive(tail.writer)]
+        if living:
+            return max(living)[1]
+        return max(runs, key=lambda run: (runs[run], run), default=None)
+
+    def _take(self, found: _Found) -> None:
+        self.runs = found.runs
+        before = self.state
+        if found.standing is None or found.cursor is None or found.grown is None:
+            self.standing, self._number = None, None
+            return
+        if found.standing is not self.standing:
+            before, self.died_at = "", None
+        self.standing, self._number = found.standing, found.run
+        self._cursor = found.grown.cursor
+        self.last = found.last
+        self.writers = dict(found.writers)
+        found.standing.take(found.grown, found.counts)
+        if self.state == RECORDED:
+            self.died_at = None
+        elif self.state == DIED and before == RECORDED:
+            self.died_at = self._clock()
+
+    # -- let go of
+
+    def _let_go(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            release(opened)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _was_written(view: View, run: int) -> bool:
+    """Whether a run ever had a writer: it is entered a moment before its first one, and has not ended then."""
+    prefix = schema.run_prefix(b"v", run)
+    known = next(view.reading.items(prefix), None)
+    return bool(view.tails_of(run)) or view.run(run).rows > 0 or (known is not None and known[0].startswith(prefix))
+
+
+def _writing(view: View, tail: Tail) -> Writing:
+    rows = tail.gathered.rows.values()
+    heard = max((row.when for row in rows), default=tail.about.get("opened", 0)) / 1e6
+    info = writer_info(view.reading, tail.writer)
+    if info is not None and not rows:
+        heard = max(heard, view.run(tail.run).last / 1e6)
+    return Writing(tail.about.get("pid", 0), tail.about.get("host", ""), view.is_alive(tail.writer), heard)
+
+
+def _marks(opened: Opened, writers: dict[int, Writing]) -> Any:
+    """What changes whenever something is written, or a writer that is known of dies."""
+    try:
+        records = opened.records.path.stat()
+    except FileNotFoundError:  # it was compacted, and its successor is found by whoever reads
+        return object()
+    sizes = []
+    for path in journal_files(opened):
+        try:
+            sizes.append((path.name, path.stat().st_size))
+        except FileNotFoundError:
+            continue
+    living = [(writer, opened.is_alive(writer)) for writer in writers]
+    return records.st_ino, records.st_mtime_ns, records.st_size, sizes, living

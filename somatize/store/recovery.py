@@ -1,0 +1,306 @@
+"""How a writer comes to be: what dead ones left is taken in, the run gets its number, counting begins.
+
+All of it happens under one lock of the store, so that two processes that open a run at once agree on who is alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from somatize.errors import DamagedStore, StoreError
+from somatize.facts import encodable
+from somatize.utils.interrupts import Descriptor
+from somatize.utils.notices_part import warn
+
+from . import journal, locks, schema
+from .absorb import end_open
+from .committer import read_from, take_in
+from .environment import BadValue, Reading, Writing
+from .gather import Gathered
+from .opened import Opened, Reference, served
+from .schema import RunInfo, WriterInfo
+from .tails import tell_damage
+from .writer import Writer
+
+_SLICE = 4 << 20
+
+
+@contextmanager
+def alone_at_the_door(opened: Opened) -> Iterator[None]:
+    """Hold the store's lock on opening: no writer comes or is repaired meanwhile. Those at work go on."""
+    opened.must_be_writable()
+    with opened.opening:
+        within = opened.at_the_door  # by this very thread, which a signal's handler came in the middle of
+        try:
+            opened.at_the_door = True
+            if not within:
+                opened.locks.hold(locks.OPENING)
+            yield
+        finally:
+            opened.at_the_door = within
+            if not within:
+                opened.locks.release(locks.OPENING)
+
+
+def open_writer(
+    reference: Reference, name: str, fields: Sequence[str], taken: Callable[[Writer], object] | None = None
+) -> Writer:
+    """A new writer on a run, which is made if the store has none of that name.
+
+    Raises `StoreReadOnly`, and `StoreError` where the run cannot be entered, before anything is computed. The writer
+    keeps the reference that it was given, and gives it back when it closes. `taken` is called with it at the end, as
+    what is returned may be lost to an interrupt.
+    """
+    opened = reference.opened
+    for left in [one for one in list(opened.writers.values()) if one.is_left()]:
+        left.end_at_exit()  # recorders that were dropped: their files go before more are opened
+    with alone_at_the_door(opened):
+        try:
+            repair(opened)
+        except OSError as error:
+            warn(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
+        run = _enter(opened, name)
+        following = _begin_counting(opened, run)
+        made: list[Writer] = []
+        try:
+            served(lambda: made.append(Writer(reference, name, run, fields, identity())))
+            writer = made[0]
+            _join(opened, writer, following)
+            _begin_journal(writer)
+            if taken is not None:
+                taken(writer)
+            return writer
+        except OSError as error:
+            for writer in made:
+                writer.discard()
+            raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
+        except BaseException:
+            for writer in made:
+                writer.discard()
+            raise
+
+
+def _begin_journal(writer: Writer) -> None:
+    try:
+        writer.start_journal()
+    except OSError:
+        pass  # it keeps in memory what it is told, and tries again with each entry
+
+
+def identity() -> dict[str, Any]:
+    """Who this process is, beyond its pid, which will be used again."""
+    return {
+        "pid": os.getpid(),
+        "host": encodable(socket.gethostname()),
+        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        "started": _started(),
+        "opened": time.time_ns() // 1000,
+        "argv0": encodable(sys.argv[0]) if sys.argv else "",
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _started() -> str:
+    # The 22nd field: clock ticks since the machine started. What stands before the last ")" may hold blanks.
+    fields = _read("/proc/self/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
+
+
+def find_run(reading: Reading | Writing, name: str) -> int | None:
+    """The number of a run."""
+    key = schema.name_key(name)
+    sealed = reading.get(key)
+    return None if sealed is None else int.from_bytes(schema.unseal(key, sealed), "big")
+
+
+def _enter(opened: Opened, name: str) -> int:
+    known = opened.records.read_retried(lambda reading: find_run(reading, name))
+    if known is not None:
+        return known
+    try:
+        return opened.records.write(lambda txn: _register(txn, name))
+    except OSError as error:
+        raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
+
+
+def _register(txn: Writing, name: str) -> int:
+    known = find_run(txn, name)
+    if known is not None:
+        return known
+    sealed = txn.get(schema.NEXT_RUN)
+    run = 1 if sealed is None else int.from_bytes(schema.unseal(schema.NEXT_RUN, sealed), "big")
+    txn.put(schema.NEXT_RUN, schema.seal(schema.NEXT_RUN, (run + 1).to_bytes(4, "big")))
+    key = schema.name_key(name)
+    txn.put(key, schema.seal(key, run.to_bytes(4, "big")))
+    key = schema.run_key(run)
+    txn.put(key, schema.pack_run(key, RunInfo(name)))
+    return run
+
+
+def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
+    """What tells the number that follows all that the run holds. It reads the journals only if it is asked."""
+
+    def following() -> int:
+        # The journals first: what has left one by the time it is looked at is in the records then.
+        appended = max((_highest_in(path, run) for path in journal_files(opened)), default=-1)
+        return max(appended, opened.records.read_retried(lambda reading: _highest(reading, run))) + 1
+
+    return following
+
+
+def _highest(reading: Reading, run: int) -> int:
+    key = schema.run_key(run)
+    highest = schema.unpack_run(key, reading.get(key) or b"").highest
+    prefix = schema.run_prefix(b"o", run)
+    for key, _ in reading.items(prefix):
+        if not key.startswith(prefix):
+            break
+        highest = max(highest, schema.forward_of(key))
+    return highest
+
+
+def _highest_in(path: Path, run: int) -> int:
+    try:
+        with path.open("rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return -1
+    found = journal.read_header(content)
+    if found is None or found[0]["run"] != run:
+        return -1
+    gathered = Gathered(0, ()).take(content[found[1] :], 0)
+    return max((forward for forward in gathered.rows if forward != schema.OWN), default=-1)
+
+
+def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
+    mine = set(opened.writers)
+    others = live_writers(opened, writer.run) - mine
+    if len([one for one in opened.writers.values() if one.run == writer.run]) > 1:
+        return  # this process counts already
+    if not others:
+        writer.gate.begin(following())
+    else:
+        writer.gate.join(following, lambda: bool(live_writers(opened, writer.run) - mine))
+
+
+def journal_files(opened: Opened) -> list[Path]:
+    """The journals there are, in order of writer and generation."""
+    directory = opened.journals
+    try:
+        with os.scandir(directory) as entries:
+            # What is no file is none: to open a pipe waits for ever. `check` names it.
+            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    except FileNotFoundError:
+        return []  # a copy that lost empty directories
+    return [path for name in names if journal.parse_name(path := directory / name) is not None]
+
+
+def live_writers(opened: Opened, run: int | None = None) -> set[int]:
+    """The writers of a run, or of all, whose processes live, this one included."""
+    live: set[int] = set()
+    for path in journal_files(opened):
+        writer, _ = journal.parse_name(path) or (0, 0)
+        if writer in live or not opened.is_alive(writer):
+            continue
+        try:
+            with path.open("rb") as file:
+                found = journal.read_header(file.read(1 << 16))
+        except FileNotFoundError:
+            continue
+        if run is None or (found is not None and found[0]["run"] == run):
+            live.add(writer)
+    return live
+
+
+def repair(opened: Opened) -> None:
+    """Take in the journals of writers that are gone, and end what they left open. Call it alone at the door."""
+    for path in journal_files(opened):
+        writer, generation = journal.parse_name(path) or (0, 0)
+        if writer in opened.writers or not opened.locks.take(locks.of_writer(writer)):
+            continue
+        try:
+            _take_in_file(opened, path, writer, generation)
+        except DamagedStore as damage:
+            warn(str(damage))
+        finally:
+            opened.locks.release(locks.of_writer(writer))
+    _end_orphans(opened)
+
+
+def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> None:
+    try:
+        file = Descriptor(path)
+    except FileNotFoundError:
+        return  # its writer was closing, and took it away since it was listed
+    try:
+        start = os.pread(file.fileno(), 1 << 16, 0)
+        found = journal.read_header(start)
+        if found is not None:
+            _take_in_rest(opened, file.fileno(), path, writer, generation, found)
+        elif not journal.is_journal(start):
+            raise DamagedStore(f"{path} is not a journal: it starts with {start[:20]!r}; move it away")
+    finally:
+        file.close()
+    path.unlink(missing_ok=True)
+
+
+def _take_in_rest(
+    opened: Opened, fd: int, path: Path, writer: int, generation: int, found: tuple[dict[str, Any], int]
+) -> None:
+    about, at = found
+    # Asked in a write transaction: one that is killed between the commit and the word that it took place leaves
+    # readers with the snapshot before it, and only the next writer notices.
+    known = opened.records.write(lambda txn: writer_info(txn, writer))
+    if known is not None and (known.generation, known.offset) >= (generation, at):
+        if known.closed or known.generation > generation:
+            return
+        at = known.offset
+    last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
+    while True:
+        gathered = Gathered(writer, about["fields"], generation)
+        gathered.take_to_store(read_from(fd, at, _SLICE), at)
+        tell_damage(path, gathered)
+        at = gathered.read_to or at
+        closed = last_one and not gathered.read_to
+        taken = (generation, at)
+        opened.records.write(lambda txn: take_in(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
+        if not gathered.read_to:
+            return
+
+
+def writer_info(reading: Reading | Writing, writer: int) -> WriterInfo | None:
+    """What the store knows of a writer."""
+    key = schema.writer_key(writer)
+    sealed = reading.get(key)
+    return None if sealed is None else schema.unpack_writer(key, sealed)
+
+
+def _end_orphans(opened: Opened) -> None:
+    """End what is open in the store though its writer is gone with its journal, as after a power cut."""
+    for run, writer in opened.records.read_retried(lambda reading: set(_orphans(opened, reading))):
+        opened.records.write(lambda txn: end_open(txn, run, writer, ()))  # noqa: B023
+
+
+def _orphans(opened: Opened, reading: Reading) -> Iterator[tuple[int, int]]:
+    for key, sealed in reading.items(b"o"):
+        if key[:1] != b"o":
+            return
+        try:
+            writer = schema.unpack_map(key, sealed)["writer"]
+        except BadValue:
+            continue  # readers name it, and `check` does
+        if not opened.is_alive(writer):
+            yield schema.run_of(key), writer

@@ -1,0 +1,301 @@
+"""The store: a directory that holds records of runs, bytes by their content, and kept values by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from somatize.errors import BadName, NotStored, SomatizeError, StoreClosed
+
+from . import directory, kept, values
+from .kept import Entry as Kept
+from .limits import Limit, bytes_of, seconds_of
+from .opened import Opened, exclusive, hold
+from .values import Named
+
+__all__ = ["Kept", "Named", "Store"]
+
+_FORWARDS = "run/"
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _refusing(method: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenate[Store, _P], _R]:
+    """A method, of which what the system refuses is a `StoreError` that names the store."""
+
+    @wraps(method)
+    def refusing(self: Store, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **kwargs)
+        except SomatizeError:
+            raise
+        except OSError as error:
+            raise directory.refusal(self.path, error) from error
+
+    return refusing
+
+
+class Store:
+    """A directory on the disk, made where there is none; ``Store("runs")`` is the whole installation.
+
+    Threads and processes may share one. Any number of handles on a place work side by side, and handles on the
+    same place are equal. A handle can be pickled: it opens the same place where it arrives. A forked child may go
+    on using one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, keep_at_most: int | str | None = None) -> None:
+        """Open or make the store at `path`, its parents too.
+
+        What this handle keeps is held below `keep_at_most`, in bytes or as ``"20GB"``: the least recently used kept
+        values go first. Records do not count, and are never taken away.
+
+        Raises `NoStore` where there is something else, `StoreReadOnly` where there is nothing and nothing may be
+        made, `NewerFormat` and `DamagedStore`.
+        """
+        self._keep_at_most = keep_at_most
+        self._limit = None if keep_at_most is None else Limit(bytes_of(keep_at_most))
+        self._path = Path(os.path.realpath(os.fspath(path)))
+        self._closed = False
+        self._hold(make=True)
+
+    def _hold(self, *, make: bool) -> None:
+        self._reference = hold(self._path, make=make)
+        self._opened = self._reference.opened
+
+    @property
+    def path(self) -> Path:
+        """Where it lies, also after its directory was renamed."""
+        return self._path if self._closed else self._opened.path
+
+    @property
+    def opened(self) -> Opened:
+        """What this process has open of it. For the parts of the library that lie beside this one."""
+        if self._closed:
+            raise StoreClosed(f"this handle on {self._path} was closed; open another: Store({str(self._path)!r})")
+        if self._opened.pid != os.getpid():
+            with exclusive():
+                if self._opened.pid != os.getpid():
+                    self._reference.forget()
+                    self._path = self._opened.path
+                    self._hold(make=False)
+        return self._opened
+
+    # -- bytes by content
+
+    @_refusing
+    def put(self, data: bytes | bytearray | memoryview) -> str:
+        """Hold bytes and give their digest. On the disk when this returns, and there to stay."""
+        digest = values.put(self.opened, data)
+        kept.by_hand(self.opened, digest)
+        return digest
+
+    @_refusing
+    def get(self, digest: str) -> bytes:
+        """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give bytes that don't match it."""
+        return values.get(self.opened, digest)
+
+    @_refusing
+    def bind(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Let a name point at bytes that are held, whatever it pointed at before. Raises `BadName`, `NotStored`."""
+        values.bind(self.opened, b"n", _own(name), digest, meta, claim=False)
+
+    @_refusing
+    def claim(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> bool:
+        """`bind`, but only if the name points at nothing; True if it did so. Of many processes one gets it."""
+        return values.bind(self.opened, b"n", _own(name), digest, meta, claim=True)
+
+    @_refusing
+    def resolve(self, name: str) -> str:
+        """The digest that a name bound by hand points at. Raises `NotStored`."""
+        if name.startswith(_FORWARDS):
+            raise NotStored(f"{name!r} names a forward, which has no digest; read it with somatize.record.facts")
+        return values.resolve(self.opened, b"n", name).digest
+
+    @_refusing
+    def bound(self, prefix: str = "") -> list[Named]:
+        """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
+
+        Forwards come by run, then number; the time is when they were written down, and the `meta` says their
+        `state` and `writer`. Costs about a microsecond a forward.
+        """
+        from .listing import forwards_named
+
+        return forwards_named(self.opened, prefix) + values.named(self.opened, b"n", prefix)
+
+    # -- kept values
+
+    @_refusing
+    def keep(self, name: str, value: object, meta: Mapping[str, Any] | None = None) -> int:
+        """Write a value down under a name, in place of what was kept there; gives its size in bytes.
+
+        `meta` is plain and stays beside it. Raises `NotKeepable` for a value that no codec writes.
+        """
+        from somatize import codecs
+
+        data = codecs.dumps(value)
+        self.keep_bytes(name, data, meta or {})
+        return len(data)
+
+    def keep_bytes(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
+        """`keep`, for bytes that a codec wrote."""
+        kept.keep(self.opened, values.check_name(name), data, meta)
+        if self._limit is not None:
+            self._limit.kept(self.opened, len(data))
+
+    def keep_all(self, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
+        """`keep_bytes` for several names, none of them large, with one wait for the disk: all of them or none."""
+        kept.keep_all(self.opened, entries)
+        if self._limit is not None:
+            self._limit.kept(self.opened, sum(len(data) for _, data, _ in entries))
+
+    @_refusing
+    def recall(self, name: str) -> Any:
+        """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
+        return kept.value_of(kept.recall(self.opened, name))
+
+    @_refusing
+    def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
+        """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes` and the `meta` of each.
+
+        With `node` only what is kept of it, with `run` only what was kept by forwards recorded in that run.
+        """
+        return [entry for entry in kept.entries(self.opened, prefix) if _is_of(entry, node, run)]
+
+    @_refusing
+    def provenance(self, name: str) -> dict[str, Any]:
+        """Where a kept value came from: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
+
+        The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
+        """
+        found = values.resolve(self.opened, b"k", name)
+        return {"name": found.name, "when": found.when, **kept.shown(found.meta)}
+
+    @_refusing
+    def prune(
+        self,
+        max_bytes: int | str | None = None,
+        older_than: float | timedelta | None = None,
+        unused_for: float | timedelta | None = None,
+    ) -> list[Kept]:
+        """Take away kept values, never records; gives those that went.
+
+        What was kept longer ago than `older_than` goes, what was last kept or recalled longer ago than `unused_for`,
+        and then, least recently used first, until the rest is at most `max_bytes`. Spans are seconds or a timedelta.
+        At once, also while others read. Raises ValueError where nothing is asked for.
+        """
+        if max_bytes is None and older_than is None and unused_for is None:
+            raise ValueError("prune() needs to know what: max_bytes='20GB', older_than= or unused_for= (seconds)")
+        size = None if max_bytes is None else bytes_of(max_bytes)
+        older, unused = seconds_of(older_than, "older_than"), seconds_of(unused_for, "unused_for")
+        return kept.forget(
+            self.opened, lambda all: kept.to_prune(all, max_bytes=size, older_than=older, unused_for=unused)
+        )
+
+    @_refusing
+    def drop(self, node: str, run: str | None = None) -> list[Kept]:
+        """Take away what is kept of one node, or only what forwards of one run kept of it; gives those that went."""
+        return kept.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
+
+    # -- keeping house
+
+    @_refusing
+    def check(self) -> list[str]:
+        """A sentence for each invariant that does not hold: damage, above all. Empty if all is well.
+
+        Reads the whole store: about a second for 100,000 forwards.
+        """
+        from .consistency_check import check
+
+        return check(self.opened)
+
+    @_refusing
+    def forget(self, run: str | Iterable[str]) -> None:
+        """Take one run away, or several at once: all or none, also while others read. The space is used again.
+
+        Raises `UnknownRun`, and `RecordError` for a run that a recorder has open.
+        """
+        from .housekeeping import forget
+
+        forget(self.opened, [run] if isinstance(run, str) else run)
+
+    @_refusing
+    def rename(self, run: str, to: str) -> None:
+        """Give a run another name. Raises `UnknownRun`, `BadRun` for a name that is taken or cannot be one.
+
+        Raises `RecordError` for a run that a recorder has open.
+        """
+        from .housekeeping import rename
+
+        rename(self.opened, run, to)
+
+    @_refusing
+    def compact(self) -> None:
+        """Give the space of what was forgotten back to the disk, also while others read and write.
+
+        Writes the store anew, so it needs the room for a second one meanwhile.
+        """
+        from .housekeeping import compact
+
+        compact(self.opened)
+
+    @_refusing
+    def copy(self, path: str | os.PathLike[str]) -> Store:
+        """Copy the store as it is now to a place where there is none, also while others write to it."""
+        from .housekeeping import copy
+
+        target = Path(os.path.realpath(os.fspath(path)))
+        copy(self.opened, target, Store)
+        return Store(target)
+
+    # -- the handle
+
+    def close(self) -> None:
+        """Commit all that was said to recorders on this place, and let go of it. Other handles stay open."""
+        if not self._closed:
+            if self._opened.pid == os.getpid():
+                try:
+                    self._opened.flush()
+                finally:
+                    self._path = self._opened.path
+                    self._closed = True
+                    self._reference.give_back()
+            else:
+                self._closed = True
+                self._reference.forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __eq__(self, other: object) -> bool:
+        return self._opened.identity == other._opened.identity if isinstance(other, Store) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._opened.identity)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (str(self.path), self._keep_at_most)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r})"
+
+
+def _reopened(path: str, keep_at_most: int | str | None) -> Store:
+    return Store(path, keep_at_most=keep_at_most)
+
+
+def _is_of(entry: Kept, node: str | None, run: str | None) -> bool:
+    return (node is None or entry.meta.get("node") == node) and (run is None or entry.meta.get("run") == run)
+
+
+def _own(name: str) -> str:
+    """A name that a user may bind."""
+    if values.check_name(name).startswith(_FORWARDS):
+        raise BadName(f"{name!r} cannot be bound: names that begin with {_FORWARDS!r} are those of forwards")
+    return name

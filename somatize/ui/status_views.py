@@ -1,0 +1,217 @@
+"""What is shown of a Status: running tasks as a tree, streams with their rates, recent logs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from somatize.figures import theme as themes
+from somatize.status.tasks import OPEN, Task
+from somatize.utils.units import count, duration, rate, scaled
+
+from .rich_backend import (
+    Console,
+    ConsoleOptions,
+    Group,
+    OverflowMethod,
+    ProgressBar,
+    RenderResult,
+    Table,
+    Text,
+    cell_len,
+    cut,
+    literal,
+)
+
+if TYPE_CHECKING:
+    from somatize.status import LogEntry, Status, Throughput
+    from somatize.status.throughput import Distant
+
+_BAR = 18
+_GAP = 2
+_LEAST_NAME = 14
+"""Columns a name has before anything else is shown beside it."""
+
+_LEAST_FOR_TASK = 50
+"""Columns a log line has before the task it was logged in is named."""
+
+_ORDER = ("bar", "count", "percent", "rate", "elapsed", "remaining")
+_WORTH = ("count", "elapsed", "percent", "bar", "remaining", "rate")
+"""What is shown beside a name, and in which order it finds room."""
+
+COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
+
+
+class _Row(NamedTuple):
+    guide: str
+    task: Task
+
+
+class StatusView:
+    """The running tasks of a Status as a tree, with bars, counts, rates, elapsed and remaining; and its streams.
+
+    A renderable: put it in any layout of Rich, and it shows what is at each refresh. Tasks younger than `min_age`
+    seconds are left out, so that a loop of short forwards does not flicker; of more than `rows`, the last are counted.
+    """
+
+    def __init__(self, status: Status, *, min_age: float = 0.0, rows: int | None = None) -> None:
+        self._status = status
+        self._min_age = min_age
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        rows = list(_tree(self._status.tasks, self._min_age, options.ascii_only))
+        most = self._rows or (options.height or 1000)
+        left_out = len(rows) - most if len(rows) > most else 0
+        yield _table(rows[:most], width, options)
+        if left_out:
+            yield Text(f"and {left_out} more", style="dim")
+        for stream in self._status.throughputs:
+            line = _stream(stream, options)
+            if line is not None:
+                yield line
+
+
+class LogView:
+    """The recent log records of a Status, the newest last; a renderable, `rows` lines high at most."""
+
+    def __init__(self, status: Status, *, rows: int = 10) -> None:
+        self._status = status
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        most = min(self._rows, options.height or self._rows)
+        entries = self._status.logs[-most:] if most > 0 else ()
+        yield Group(*(_log_line(entry, options) for entry in entries))
+
+
+def _overflow(options: ConsoleOptions) -> OverflowMethod:
+    return "crop" if options.ascii_only else "ellipsis"
+
+
+def _tree(tasks: tuple[Task, ...], min_age: float, ascii_only: bool) -> Iterator[_Row]:
+    """Each task with the lines that lead to it, the depth first; a stack, as tasks may nest deep."""
+    bend, pipe, gap = ("`- ", "|  ", "   ") if ascii_only else ("└ ", "│ ", "  ")
+    tee = "|- " if ascii_only else "├ "
+    pending = [(task, "", "") for task in reversed(tasks)]
+    while pending:
+        task, guide, below = pending.pop()
+        if task.state != OPEN or task.elapsed < min_age:
+            continue
+        yield _Row(guide, task)
+        children = task.children
+        for number, child in enumerate(reversed(children)):
+            last = number == 0
+            pending.append((child, below + (bend if last else tee), below + (gap if last else pipe)))
+
+
+def _table(rows: list[_Row], width: int, options: ConsoleOptions) -> Table:
+    beside = [_beside(row.task, options.encoding) for row in rows]
+    widths = {name: max((cell_len(words[name]) for words in beside), default=0) for name in _ORDER}
+    widths["bar"] = _BAR if any(row.task.total is not None for row in rows) else 0
+    shown = _with_room(widths, width)
+    room = width - sum(widths[name] + _GAP for name in shown)
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    table.add_column(no_wrap=True, overflow=_overflow(options), max_width=max(1, room))
+    for name in shown:
+        table.add_column(justify="left" if name == "bar" else "right", no_wrap=True, width=widths[name])
+    for row, words in zip(rows, beside, strict=True):
+        cells = [_bar(row.task) if name == "bar" else Text(words[name], style=_style(name)) for name in shown]
+        table.add_row(_name(row, room, options.encoding), *cells)
+    return table
+
+
+def _with_room(widths: dict[str, int], width: int) -> list[str]:
+    room = width - _LEAST_NAME
+    chosen = set()
+    for name in _WORTH:
+        if widths[name] and widths[name] + _GAP <= room:
+            room -= widths[name] + _GAP
+            chosen.add(name)
+    return [name for name in _ORDER if name in chosen]
+
+
+def _name(row: _Row, room: int, encoding: str) -> Text:
+    host = f" @{literal(row.task.host, encoding)}" if row.task.host else ""
+    name = Text(row.guide, style="dim")
+    name.append(cut(literal(row.task.name, encoding), max(4, room - len(row.guide) - len(host))), style="not dim")
+    name.append(host, style="cyan not dim")
+    return name
+
+
+def _beside(task: Task, encoding: str) -> dict[str, str]:
+    percent, speed, remaining = task.percent, task.rate, task.remaining
+    words = {
+        "bar": "",
+        "count": _count(task),
+        "percent": "" if percent is None else f"{percent} %",
+        "rate": "" if speed is None else rate(speed),
+        "elapsed": duration(task.elapsed),
+        "remaining": "" if remaining is None else f"{duration(remaining)} left",
+    }
+    return {name: literal(said, encoding) for name, said in words.items()}
+
+
+def _style(column: str) -> str:
+    return "dim" if column in ("rate", "remaining") else "none"
+
+
+def _bar(task: Task) -> Any:
+    """How far it is; for what has no known end nothing, as it says nothing."""
+    total = task.total
+    if total is None or task.done > total:
+        return Text("")
+    part = min(task.done / total, 0.99) if total else 0
+    return ProgressBar(total=1, completed=part, width=_BAR)
+
+
+def _count(task: Task) -> str:
+    if task.total is None:
+        return count(task.done) if task.done else ""
+    return f"{count(task.done)}/{count(task.total)}"
+
+
+def stream_words(stream: Throughput | Distant) -> str | None:
+    """One line on how a stream goes, or None if nothing has gone yet."""
+    stats = stream.stats()
+    if not stats.batches:
+        return None
+    words = [f"{count(stats.batches)} batch{'es' * (stats.batches != 1)}"]
+    if stats.samples_per_s is not None:
+        words.append(f"{scaled(stats.samples_per_s)} samples/s")
+    elif stats.batches_per_s is not None:
+        words.append(f"{scaled(stats.batches_per_s)} batches/s")
+    if stats.flops_per_s is not None:
+        about = "" if stats.flops_exact else "about "
+        words.append(f"{about}{scaled(stats.flops_per_s, 'FLOP/s')}")
+    if stats.waiting is not None:
+        words.append(f"{themes.share(stats.waiting)} waiting for data")
+    return ", ".join(words)
+
+
+def _stream(stream: Throughput | Distant, options: ConsoleOptions) -> Text | None:
+    words = stream_words(stream)
+    if words is None:
+        return None
+    name = f"{literal(stream.stream, options.encoding)}  "
+    line = Text(name, style="bold", no_wrap=True, overflow=_overflow(options))
+    line.append(words, style="not bold dim")
+    return line
+
+
+def _log_line(entry: LogEntry, options: ConsoleOptions) -> Text:
+    encoding = options.encoding
+    line = Text(no_wrap=True, overflow=_overflow(options))
+    line.append(time.strftime("%H:%M:%S ", time.localtime(entry.when)), style="dim")
+    line.append(f"{literal(entry.levelname, encoding):8}", style=COLOURS.get(entry.level, "none"))
+    if entry.host:
+        line.append(f"@{literal(entry.host, encoding)} ", style="cyan")
+    if entry.task is not None and options.max_width >= _LEAST_FOR_TASK:  # the message is worth more
+        line.append(f"{cut(literal(entry.task.name, encoding), options.max_width // 4)}: ", style="dim")
+    line.append(literal(entry.message, encoding))
+    if entry.traceback:
+        line.append(f"  {literal(entry.traceback.rsplit(chr(10), 1)[-1], encoding)}", style="red")
+    return line

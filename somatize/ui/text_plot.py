@@ -1,0 +1,182 @@
+"""A curve in letters: braille dots, eight to a letter, or where a terminal has none, the plain ones of ASCII."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from .rich_backend import Console, ConsoleOptions, RenderResult, Text, literal
+
+Extents = Sequence[tuple[int, float, float]]
+"""Forwards in order, each with the lowest and the highest number that was said from there to the next."""
+
+_LEAST_WIDE, _MOST_LABEL = 8, 9
+_APART = 1e4
+"""How far the highest is above the lowest where the axis is logarithmic, as in the figures."""
+_BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+_ASCII = {0: " ", 1: "'", 2: ".", 3: ":"}
+
+
+class _Canvas(Protocol):
+    width: int
+    height: int
+
+    def dot(self, x: int, y: int) -> None:
+        """Set a dot; `y` counts from below."""
+
+    def lines(self) -> list[str]:
+        """The letters, from the top."""
+
+
+class Braille:
+    """Dots in the letters of braille: two beside and four above each other."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.width, self.height = columns * 2, rows * 4
+        self._cells = [[0] * columns for _ in range(rows)]
+
+    def dot(self, x: int, y: int) -> None:
+        """Set a dot; `y` counts from below."""
+        row, part = divmod(self.height - 1 - y, 4)
+        self._cells[row][x // 2] |= _BRAILLE[part][x % 2]
+
+    def lines(self) -> list[str]:
+        """The letters, from the top."""
+        return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in self._cells]
+
+
+class Ascii:
+    """Dots in the letters of ASCII: two above each other."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.width, self.height = columns, rows * 2
+        self._cells = [[0] * columns for _ in range(rows)]
+
+    def dot(self, x: int, y: int) -> None:
+        """Set a dot; `y` counts from below."""
+        row, part = divmod(self.height - 1 - y, 2)
+        self._cells[row][x] |= 1 << part
+
+    def lines(self) -> list[str]:
+        """The letters, from the top."""
+        return ["".join(_ASCII[cell] for cell in row) for row in self._cells]
+
+
+class TextPlot:
+    """A curve over forwards, `height` lines high with the axis under it; a renderable.
+
+    From every stretch of forwards that shares a column both the lowest and the highest number are drawn. Numbers far
+    apart are drawn on a logarithmic axis, as in the figures.
+    """
+
+    def __init__(self, extents: Extents, height: int, *, unit: float = 1.0, suffix: str = "", end: int = 0) -> None:
+        """`extents` are in units of `unit`, of which `suffix` is the name; `end` is the last forward, where known."""
+        self._extents = [(forward, low / unit, high / unit) for forward, low, high in extents]
+        self._height = max(2, height)
+        self._suffix = suffix
+        self._end = max([end, *(forward for forward, _, _ in extents[-1:])])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines(options.max_width, ascii_only=options.ascii_only):
+            yield Text(literal(line, options.encoding), no_wrap=True, overflow="crop")
+
+    def lines(self, width: int, *, ascii_only: bool = False) -> list[str]:
+        """The plot as text."""
+        rows = self._height - 1
+        if not self._extents:
+            return ["no number yet"]
+        low, high = min(one[1] for one in self._extents), max(one[2] for one in self._extents)
+        scale = _Scale(low, high, logarithmic=low > 0 and high / low > _APART)
+        labels = self._labels(scale, rows)
+        wide = max(len(label) for label in labels)
+        columns = max(_LEAST_WIDE, width - wide - 2)
+        canvas: _Canvas = Ascii(columns, rows) if ascii_only else Braille(columns, rows)
+        self._draw(canvas, scale)
+        wall, corner = ("|", "+") if ascii_only else ("│", "└")
+        drawn = [f"{label:>{wide}} {wall}{line}" for label, line in zip(labels, canvas.lines(), strict=True)]
+        return [*drawn, f"{'':>{wide}} {corner}{self._axis(columns)}"]
+
+    def _labels(self, scale: _Scale, rows: int) -> list[str]:
+        """The numbers at the left: at the top, at the bottom, and in the middle where there is room."""
+        labels = [""] * rows
+        if scale.flat:
+            labels[rows // 2] = f"{short(scale.value(0))} {self._suffix}".rstrip()
+            return labels
+        for row in {0, rows - 1, *([rows // 2] if rows >= 5 else [])}:
+            labels[row] = short(scale.value(1 - (row + 0.5) / rows if 0 < row < rows - 1 else float(row == 0)))
+        if self._suffix:
+            labels[0] += f" {self._suffix}"
+        return labels
+
+    def _axis(self, columns: int) -> str:
+        first, last = f"{self._extents[0][0]:,}", f"{self._end:,}"
+        room = columns - len(first) - len(last)
+        return first + " " * room + last if room > 0 and first != last else first
+
+    def _draw(self, canvas: _Canvas, scale: _Scale) -> None:
+        before: tuple[int, int, int] | None = None
+        for x, low, high in self._columns(canvas.width):
+            bottom, top = (round(scale.place(value) * (canvas.height - 1)) for value in (low, high))
+            if before is not None:
+                _join(canvas, before, (x, bottom, top))
+            for y in range(bottom, top + 1):
+                canvas.dot(x, y)
+            before = x, bottom, top
+
+    def _columns(self, width: int) -> list[tuple[int, float, float]]:
+        """The lowest and the highest number of each column of dots in which there is one."""
+        first, last = self._extents[0][0], self._extents[-1][0]
+        span = max(1, last - first)
+        columns: dict[int, tuple[float, float]] = {}
+        for forward, low, high in self._extents:
+            x = (forward - first) * (width - 1) // span
+            known = columns.get(x)
+            columns[x] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+        return [(x, *columns[x]) for x in sorted(columns)]
+
+
+def _join(canvas: _Canvas, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
+    """The dots of a straight line from one column to the next in which there is a number."""
+    (x0, bottom0, top0), (x1, bottom1, top1) = before, after
+    if bottom1 > top0:
+        start, end = top0, bottom1
+    elif top1 < bottom0:
+        start, end = bottom0, top1
+    elif x1 - x0 < 2:
+        return
+    else:
+        start, end = (bottom0 + top0) // 2, (bottom1 + top1) // 2
+    steps = max(x1 - x0, abs(end - start))
+    for step in range(1, steps):
+        canvas.dot(x0 + round((x1 - x0) * step / steps), start + round((end - start) * step / steps))
+
+
+class _Scale:
+    """Where a number lies between the lowest, 0, and the highest, 1."""
+
+    def __init__(self, low: float, high: float, *, logarithmic: bool) -> None:
+        self._log = logarithmic
+        self._low, self._high = (math.log10(low), math.log10(high)) if logarithmic else (low, high)
+
+    @property
+    def flat(self) -> bool:
+        """Whether all numbers are the same."""
+        return self._low == self._high
+
+    def place(self, value: float) -> float:
+        """The place of a number."""
+        at = math.log10(value) if self._log else value
+        half = self._high / 2 - self._low / 2  # of the largest floats the difference itself is infinite
+        return 0.5 if not half else min(1.0, max(0.0, (at / 2 - self._low / 2) / half))
+
+    def value(self, place: float) -> float:
+        """The number at a place."""
+        at = self._low * (1 - place) + self._high * place
+        return float(10**at) if self._log else at
+
+
+def short(value: float) -> str:
+    """A number in few letters."""
+    words = f"{value:.4g}"
+    return words if len(words) <= _MOST_LABEL else f"{value:.2g}"
