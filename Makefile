@@ -37,7 +37,7 @@ bench: $(INSTALLED)
 notebooks: $(INSTALLED)
 	$(BIN)/python notebooks/execute.py
 
-$(INSTALLED): pyproject.toml hatch_build.py $(wildcard native/*.c native/*.h)
+$(INSTALLED): pyproject.toml hatch_build.py $(wildcard somatize/store/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev

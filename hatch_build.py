@@ -1,4 +1,4 @@
-"""Compiles `native/` into a wheel where that can be done; where it cannot, the wheel is made without it.
+"""Compiles `somatize/store/native/` into a wheel where that can be done; where it cannot, the wheel is made without it.
 
 Hatchling asks `CompiledPart`, in the process of the build. The compiling is this file run as a script, so that what a
 compiler says can be told in one line: ``python hatch_build.py FOLDER`` leaves the module in FOLDER.
@@ -101,7 +101,7 @@ def compile_into(folder: Path) -> None:
             self.compiler.linker_so = [part for part in linker if not part.startswith("-Wl,-rpath")]
             super().build_extensions()
 
-    sources = sorted(path.as_posix() for path in Path("native").glob("*.c"))
+    sources = sorted(path.as_posix() for path in Path("somatize/store/native").glob("*.c"))
     name = PLACE.partition(".")[0].replace("/", ".")
     part = Extension(name, sources, py_limited_api=True, extra_compile_args=COMPILE, extra_link_args=LINK)
     build = Build(Distribution({"name": "somatize", "ext_modules": [part]}))

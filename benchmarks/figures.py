@@ -13,8 +13,8 @@ from array import array
 
 from somatize import Graph, Node, Recorder, Store
 from somatize.record import progress, spent, timeline
-from somatize.record.columns import BROKE, OK, Columns
-from somatize.record.drawn import progress_figure
+from somatize.record.progress_figure import progress_figure
+from somatize.record.run_columns import BROKE, OK, Columns
 
 MILLION = 1_000_000
 

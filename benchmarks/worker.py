@@ -74,7 +74,7 @@ def round_trips(broker: Broker) -> None:
 
 
 def cold_start() -> None:
-    imports = "import somatize.dag.pieces, somatize.engine.branches, somatize.engine.program, cloudpickle, msgpack"
+    imports = "import somatize.dag.pieces, somatize.engine.scheduler, somatize.engine.program, cloudpickle, msgpack"
 
     def bare() -> None:
         subprocess.run([sys.executable, "-c", imports], check=True)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from somatize.dag.declaration import Declaration
 from somatize.dag.plan import Plan, compiled
-from somatize.engine.elsewhere import nodes_at_hosts, refuse_unknown
 from somatize.engine.program import Program
+from somatize.engine.remote_calls import nodes_at_hosts, refuse_unknown
 from somatize.watching.watchers import Watching
 
 from .dag import parameters as learning
 from .engine import loops
 
 if TYPE_CHECKING:
-    from somatize.engine.elsewhere import Broker
     from somatize.engine.foresight import Foreseen
+    from somatize.engine.remote_calls import HostBroker
     from somatize.figures.plotly_backend import Figure
     from somatize.store.store import Store
 
@@ -73,7 +73,7 @@ class Graph:
         refresh: Iterable[str] = (),
         keeping: bool = True,
         synchronise: bool = False,
-        broker: Broker | None = None,
+        broker: HostBroker | None = None,
         seed: int | None = None,
     ) -> Any:
         """Run the graph on `input` and return the value of its leaf, or a dict of those by id if it has several.
@@ -82,7 +82,7 @@ class Graph:
         run in this thread, in the order of `topological_sort`; with `threads` of more than one, up to so many at the
         same time, each in a copy of this context and in torch's modes of this thread.
 
-        `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching.watchers`): a
+        `watching` is told the facts of this forward (`somatize.facts`), whatever it raises (`somatize.watching`): a
         callable, a Recorder, or a list or tuple of them. With None no fact is made and no clock read.
 
         `store`, a Store or the path of one, is where cached nodes recall and keep their results; without it they run.
@@ -117,7 +117,7 @@ class Graph:
         to_keep = loops.to_keep(program, store, refresh, write=keeping)
         return loops.run(program, input, watching, self, threads, to_keep, broker)
 
-    def pull(self, broker: Broker) -> None:
+    def pull(self, broker: HostBroker) -> None:
         """Bring home the state that this graph's nodes have at their hosts, whatever they have here.
 
         Modules, parameters, buffers, optimizers and arrays are written in place; other attributes, captured variables
@@ -129,7 +129,7 @@ class Graph:
         refuse_unknown(program, broker)
         broker.pull(nodes_at_hosts(program))
 
-    def push(self, broker: Broker) -> None:
+    def push(self, broker: HostBroker) -> None:
         """Send the state that this graph's nodes have here to their hosts, whatever they have there.
 
         It gives up what they learned there, also what ended with a worker. Raises `NoHost` and `NotSendable`.
@@ -204,27 +204,27 @@ class Graph:
         return self._compiled().plan
 
     def figure(self, theme: str | None = None, *, foreseen: Foreseen | None = None) -> Figure:
-        """The graph drawn, having never run: what comes when, and what feeds what (`somatize.figures.drawing`).
+        """The graph drawn, having never run: what comes when, and what feeds what (`somatize.figures.graph_drawing`).
 
         Needs plotly, ``pip install 'somatize[viz]'``. Beyond 300 nodes it is an overview, and says so. With None as
         `theme` it reads on a light page as on a dark one. What was `foreseen` of a forward is shown on the boxes.
         Raises `ExtraMissing`, and `FigureError` for other themes.
         """
-        from .figures import drawing
+        from .figures import graph_drawing
 
-        return drawing.figure(self._declaration, theme, foreseen)
+        return graph_drawing.figure(self._declaration, theme, foreseen)
 
     def mermaid(self) -> str:
         """The graph as Mermaid text, which GitHub draws where it is fenced as ``mermaid``."""
-        from .figures import drawing
+        from .figures import graph_drawing
 
-        return drawing.mermaid(self._declaration)
+        return graph_drawing.mermaid(self._declaration)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """What a notebook shows of a graph: its figure, or without plotly its Mermaid text."""
-        from .figures import drawing
+        from .figures import graph_drawing
 
-        return drawing.in_a_cell(self._declaration)
+        return graph_drawing.in_a_cell(self._declaration)
 
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
         """What the nodes have to learn, by node id and name within it; frozen nodes left out, what is shared once."""

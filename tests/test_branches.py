@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from somatize import Graph, Node, node
-from somatize.engine import crew
+from somatize.engine import scheduler
 from tests.small_graphs import Facts, Pass, fan, meeting, no_thread_is_left, ours, side_by_side  # noqa: F401
 
 
@@ -221,7 +221,7 @@ def test_no_more_threads_are_started_than_are_needed(monkeypatch: pytest.MonkeyP
             started.append(self)
             super().start()
 
-    monkeypatch.setattr(crew.threading, "Thread", Counted)
+    monkeypatch.setattr(scheduler.threading, "Thread", Counted)
     fan(Pass(), Pass(), Pass()).forward(threads=64)
     assert len(started) <= 3
     assert all(thread.daemon for thread in started)

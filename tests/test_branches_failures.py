@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from somatize import Graph, node
-from somatize.engine import crew
+from somatize.engine import scheduler
 from tests.small_graphs import Facts, Pass, fan, meeting, no_thread_is_left, ours, side_by_side  # noqa: F401
 
 # Failures
@@ -186,7 +186,7 @@ def test_a_thread_that_cannot_be_started_breaks_the_forward(monkeypatch: pytest.
             raise RuntimeError("can't start new thread")
 
     seen: Facts = []
-    monkeypatch.setattr(crew.threading, "Thread", Refusing)
+    monkeypatch.setattr(scheduler.threading, "Thread", Refusing)
     with pytest.raises(RuntimeError, match="can't start"):
         fan(Pass(), Pass()).forward(threads=2, watching=seen.append)
     assert [fact["fact"] for fact in seen] == ["ran", "broke"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from somatize.engine.claims import Claims
+from somatize.engine.result_cache import Claims
 
 
 def test_a_name_is_taken_once_until_it_is_released():

@@ -12,7 +12,7 @@ import torch
 from somatize import Ctx, Graph, node
 from somatize.errors import FactError, FactWarning
 from somatize.facts import KINDS
-from somatize.watching.quiet import QUIET
+from somatize.watching.context import QUIET
 from tests.small_graphs import Facts, Pass, one, said
 
 

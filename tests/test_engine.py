@@ -43,10 +43,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from somatize.engine import calling, ending
+    from somatize.engine import calls
 
     clock = Clock()
-    for module in (loops, calling, ending):
+    for module in (loops, calls, calls):
         monkeypatch.setattr(module, "clock", clock)
     return clock
 
@@ -91,14 +91,14 @@ def test_finished_and_broke_take_a_microsecond_at_least(clock: Clock, threads: i
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_with_nobody_watching_no_fact_is_made_and_no_clock_read(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    from somatize.engine import branches, calling, ending
+    from somatize.engine import calls, scheduler
 
     def never(*_: Any) -> Any:
         raise AssertionError("asked for with nobody watching")
 
-    for module in (loops, calling, ending):
+    for module in (loops, calls, calls):
         monkeypatch.setattr(module, "clock", never)
-    for module, names in ((loops, ("failed", "finished", "broken")), (branches, ("done", "failed"))):
+    for module, names in ((loops, ("failed", "finished", "broken")), (scheduler, ("done", "failed"))):
         for name in names:
             monkeypatch.setattr(module, name, never)
     graph = Graph.somatize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Node, Store, node
 from somatize.codecs import tensors
-from somatize.engine.cache import CLAIMS
+from somatize.engine.result_cache import CLAIMS
 from somatize.errors import KeepWarning
 
 CONFIG = {"by": 2}

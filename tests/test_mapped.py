@@ -308,6 +308,6 @@ class TestCached:
 
 
 def _drop(store, name):
-    from somatize.store import kept
+    from somatize.store import kept_values
 
-    kept.forget(store.opened, lambda entries: [entry for entry in entries if entry.name == name])
+    kept_values.forget(store.opened, lambda entries: [entry for entry in entries if entry.name == name])

@@ -49,7 +49,7 @@ def counting(store, monkeypatch):
 def test_quick_items_do_not_wait_for_the_disk_one_by_one(store: Store, monkeypatch, thing, batch) -> None:
     written = counting(store, monkeypatch)
     clock = iter(range(10**6))
-    monkeypatch.setattr("somatize.engine.item_memory.monotonic", lambda: next(clock) * 1e-3)  # a millisecond an item
+    monkeypatch.setattr("somatize.engine.items.monotonic", lambda: next(clock) * 1e-3)  # a millisecond an item
     assert mapped(thing, batch).forward(range(500), store=store) == [item * item for item in range(500)]
     kept = store.kept(node="square")
     assert sum("item" in entry.meta for entry in kept) == 500
@@ -60,7 +60,7 @@ def test_quick_items_do_not_wait_for_the_disk_one_by_one(store: Store, monkeypat
 def test_those_of_a_slow_node_are_kept_one_by_one(store: Store, monkeypatch) -> None:
     written = counting(store, monkeypatch)
     clock = iter(range(10**6))
-    monkeypatch.setattr("somatize.engine.item_memory.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("somatize.engine.items.monotonic", lambda: float(next(clock)))
     mapped(Square()).forward(range(5), store=store)
     assert len(written) == 6  # and the names of all
 

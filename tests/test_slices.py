@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from somatize.dag.pieces import Marks
-from somatize.dag.plan import Plan, compiled
-from somatize.dag.slices import Slice, slices
+from somatize.dag.plan import Plan, Slice, compiled, slices
 from somatize.dag.topology import Topology
 from somatize.engine.agenda import Agenda
 

@@ -162,9 +162,9 @@ def test_an_empty_store_is_small_and_closed_stores_leave_a_handful_of_files(plac
 
 def test_the_map_grows_by_itself_also_for_a_value_larger_than_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C007, with threads that write and readers that read meanwhile."""
-    from somatize.store import environment
+    from somatize.store import lmdb_environment
 
-    monkeypatch.setattr(environment, "FIRST_MAP", 1 << 17)
+    monkeypatch.setattr(lmdb_environment, "FIRST_MAP", 1 << 17)
     store = Store(place)
     stop, wrong = threading.Event(), []
 

@@ -1,4 +1,7 @@
-"""How an answer is written: a table for people, JSON or CSV for programs.
+"""Answers of subcommands: tables for people, JSON or CSV for programs.
+
+What there is no room for goes in the order in which the columns say they are worth: first text is cut in its middle,
+then whole columns are left out. Where output is no terminal nothing is cut, as it is some other program that reads.
 
 Both have the values as the readers give them. In JSON a number that is none (``nan``, ``inf``, ``-inf``) is that text,
 as it is in a fact; in CSV nothing stands for None, and a list or a mapping is written as JSON.
@@ -11,16 +14,272 @@ import json
 import math
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from io import StringIO
 from typing import Any, TypeAlias, TypeVar
 
 import click
 
+from somatize.figures.theme import share
+from somatize.ui.rich_backend import Console, Table, Text, cell_len, console_for, cut, literal
+from somatize.utils.units import duration, scaled
+
 from .exit_codes import say
-from .tables import Column, Row, print_table, shown
+
+__all__ = ["ago", "clock", "count", "listed", "number", "share", "size", "took"]
+
+_DAY = 86400.0
+_WHOLE = 1e12
+
+
+@lru_cache
+def took(us: float | None) -> str:
+    """A duration given in microseconds."""
+    return "" if us is None else duration(us / 1e6)
+
+
+def size(number: float | None) -> str:
+    """A size in bytes."""
+    return "" if number is None else scaled(number, "B")
+
+
+def count(number: float | None) -> str:
+    """A whole number, nothing for zero: in a column of counts, what is there is to be seen."""
+    return f"{number:,.0f}" if number else ""
+
+
+def clock(when: float | None) -> str:
+    """An instant in the time of this machine: the hour of what is less than a day old, the date of what is older."""
+    return "" if when is None else _clock(int(when), int(time.time()))
+
+
+@lru_cache
+def _clock(when: int, now: int) -> str:
+    there = time.localtime(when)
+    return time.strftime("%H:%M:%S" if 0 <= now - when < _DAY else "%Y-%m-%d %H:%M", there)
+
+
+def ago(when: float | None) -> str:
+    """How long ago an instant was, in one unit."""
+    if when is None:
+        return ""
+    seconds = max(0.0, time.time() - when)
+    for size, unit in ((_DAY, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def number(said: object) -> str:
+    """A number, or the text of one, in five digits; what is no number as it is."""
+    if said is None:
+        return ""
+    try:
+        value = float(str(said))
+    except ValueError:
+        return str(said)
+    return f"{value:,.0f}" if value.is_integer() and abs(value) < _WHOLE else f"{value:#.5g}"
+
+
+def listed(words: Iterable[object]) -> str:
+    """Several words in one cell."""
+    return ", ".join(map(str, words))
+
+
+Row = Mapping[str, Any]
+
+_GAP = 2
+_TABLE_ROWS_AT_ONCE = 4096
+"""Rows that are laid out together where a program reads: the first of a million should not wait for the last."""
+
+_PAINTED = {
+    "red": ("broke", "lost", "failed", "ERROR", "CRITICAL"),
+    "yellow": ("interrupted", "WARNING"),
+    "cyan": ("open", "recording"),
+}
+_STYLES = {word: style for style, words in _PAINTED.items() for word in words}
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column: its head, what it says of a row, and what it is worth where there is little room.
+
+    Those of the least `worth` come first. With `least`, its text may be cut down to so many columns: a name in its
+    middle, as its ends tell it apart, a `sentence` at its end; one that is `folded` goes on below itself, and stands
+    in the last column. One in which nothing is said is left out, unless it is worth 0.
+    """
+
+    head: str
+    says: Callable[[Row], str]
+    worth: int = 0
+    right: bool = True
+    least: int | None = None
+    sentence: bool = False
+    folded: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    column: TextColumn
+    cells: list[str]
+    width: int
+
+    @property
+    def least(self) -> int:
+        return self.width if self.column.least is None else min(self.width, self.column.least)
+
+    def style(self, words: str) -> str:
+        return self.column.style or _STYLES.get(words, "")
+
+    def wide(self, width: int) -> _Filled:
+        return _Filled(self.column, self.cells, width)
+
+    def aligned(self, words: str) -> str:
+        if words.isascii() and len(words) <= self.width:
+            return words.rjust(self.width) if self.column.right else words.ljust(self.width)
+        words = _begun(words, self.width) if self.column.sentence else cut(words, self.width)
+        blank = " " * (self.width - cell_len(words))
+        return blank + words if self.column.right else words + blank
+
+
+def print_table(rows: Sequence[Row], columns: Sequence[TextColumn]) -> None:
+    """Print rows on standard output, fitted where that is a terminal."""
+    console = console_for(sys.stdout)
+    if not sys.stdout.isatty():
+        _print_all(rows, _said(rows, columns), console.encoding)
+        return
+    chosen = fitted(rows, columns, console.width, console.encoding)
+    console.print(_painted([(one.aligned(one.column.head), "bold") for one in chosen]), soft_wrap=True)
+    for row in range(len(rows)):
+        *cells, last = [(one.cells[row], one) for one in chosen]
+        first, *more = _folded(*last, console)
+        painted = [(one.aligned(words), one.style(words)) for words, one in [*cells, (first, last[1])]]
+        console.print(_painted(painted), soft_wrap=True)
+        for words in more:
+            console.print(" " * (console.width - last[1].width) + words, soft_wrap=True, style=last[1].style(last[0]))
+
+
+def fitted(rows: Sequence[Row], columns: Sequence[TextColumn], width: int, encoding: str) -> list[_Filled]:
+    """The columns that say something and that there is room for, filled, and each as wide as it may be."""
+    return _chosen(_filled(rows, _said(rows, columns), encoding), width)
+
+
+def _said(rows: Sequence[Row], columns: Sequence[TextColumn]) -> list[TextColumn]:
+    return [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
+
+
+def _folded(words: str, last: _Filled, console: Console) -> list[str]:
+    """The lines of a cell in the last column."""
+    if not last.column.folded or cell_len(words) <= last.width:
+        return [words]
+    return [line.plain.rstrip() for line in Text(words).wrap(console, last.width, overflow="fold")]
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print what things are called and what they are; on a terminal, what is long goes on below its beginning."""
+    stream = sys.stdout
+    console = console_for(stream)
+    encoding = console.encoding
+    if not stream.isatty():
+        wide = max((len(name) for name, _ in pairs), default=0)
+        for name, says in pairs:
+            stream.write(f"{cell_text(name, encoding):{wide}}  {cell_text(says, encoding)}".rstrip() + "\n")
+        return
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    table.add_column(style="bold", max_width=console.width // 3, no_wrap=True, overflow="ellipsis")
+    table.add_column(overflow="fold")
+    for name, says in pairs:
+        table.add_row(Text(cell_text(name, encoding)), Text(cell_text(says, encoding)))
+    console.print(table)
+
+
+def cell_text(words: str, encoding: str) -> str:
+    """Words as one cell: a line, with what the terminal cannot encode in letters that it can."""
+    if words.isascii() and words.isprintable() and len(words) < _TABLE_ROWS_AT_ONCE:
+        return words
+    return literal(words.replace("µ", "u") if "µ" in words and not _encodes("µ", encoding) else words, encoding)
+
+
+def _encodes(letter: str, encoding: str) -> bool:
+    try:
+        return bool(letter.encode(encoding))
+    except UnicodeEncodeError:
+        return False
+
+
+def _filled(rows: Sequence[Row], columns: Sequence[TextColumn], encoding: str) -> list[_Filled]:
+    filled = []
+    for column in columns:
+        cells = [cell_text(column.says(row), encoding) for row in rows]
+        filled.append(_Filled(column, cells, max([cell_len(column.head), *map(_width, cells)])))
+    return filled
+
+
+def _begun(words: str, width: int) -> str:
+    """The beginning of a sentence that is wider."""
+    if cell_len(words) <= width:
+        return words
+    words = words[:width]
+    while words and cell_len(words) > width - 3:
+        words = words[:-1]
+    return f"{words}..."[:width]
+
+
+def _width(words: str) -> int:
+    return len(words) if words.isascii() else cell_len(words)
+
+
+def _chosen(filled: Sequence[_Filled], width: int) -> list[_Filled]:
+    """The columns that there is room for, each as wide as it may be, in their order."""
+    room = width + _GAP
+    kept: list[_Filled] = []
+    for one in sorted(filled, key=lambda one: one.column.worth):
+        if not kept or one.least + _GAP <= room:
+            kept.append(one)
+            room -= one.least + _GAP
+    widths = {}
+    folded = [one for one in kept if one.column.folded and one.least < one.width]
+    for one in sorted(kept, key=folded.__contains__):  # what is left goes to those that were cut, the worthiest first
+        share = room // 2 if folded and one not in folded else room  # but half of it is for what goes on below itself
+        widths[one.column] = one.least + min(one.width - one.least, max(share, 0))
+        room -= widths[one.column] - one.least
+    if room < 0:
+        widths[kept[0].column] = max(1, width)
+    return [one.wide(widths[one.column]) for one in filled if one.column in widths]
+
+
+def _print_all(rows: Sequence[Row], columns: Sequence[TextColumn], encoding: str) -> None:
+    """Print a table for a program: nothing is cut, and columns widen as the rows come."""
+    widths = [0] * len(columns)
+    for first in range(0, len(rows), _TABLE_ROWS_AT_ONCE):
+        filled = _filled(rows[first : first + _TABLE_ROWS_AT_ONCE], columns, encoding)
+        widths = [max(width, one.width) for width, one in zip(widths, filled, strict=True)]
+        chosen = [one.wide(width) for one, width in zip(filled, widths, strict=True)]
+        heads = [] if first else [_table_line(one.aligned(one.column.head) for one in chosen)]
+        sys.stdout.write("\n".join([*heads, *_lines(chosen), ""]))
+
+
+def _lines(chosen: Sequence[_Filled]) -> list[str]:
+    columns = [[one.aligned(words) for words in one.cells] for one in chosen]
+    return [_table_line(cells) for cells in zip(*columns, strict=True)]
+
+
+def _table_line(cells: Any) -> str:
+    return (" " * _GAP).join(cells).rstrip()
+
+
+def _painted(cells: Sequence[tuple[str, str]]) -> Text:
+    line = Text()
+    for number, (words, style) in enumerate(cells):
+        line.append(" " * _GAP if number else "")
+        line.append(words, style=style)
+    line.rstrip()
+    return line
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 Pages: TypeAlias = Callable[[], Iterable[Sequence[Row]]]
@@ -30,7 +289,7 @@ _AROUND = 4
 """Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 """What a terminal obeys, or what turns round or hides what stands beside it."""
-_AT_ONCE = 1024
+_ROWS_AT_ONCE = 1024
 """Rows that are written together."""
 
 
@@ -54,10 +313,14 @@ class Answer:
 
         return max(5, console_for(sys.stdout).height - _AROUND)
 
-    def rows(self, rows: Sequence[Row], columns: Sequence[Column], fields: Sequence[str], *, none: str = "") -> None:
+    def rows(
+        self, rows: Sequence[Row], columns: Sequence[TextColumn], fields: Sequence[str], *, none: str = ""
+    ) -> None:
         """Write rows; `fields` heads a CSV that has none, and `none` is said in place of an empty table."""
         if not self.is_table:
-            self.pages(lambda: (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)), heads=fields)
+            self.pages(
+                lambda: (rows[at : at + _ROWS_AT_ONCE] for at in range(0, len(rows), _ROWS_AT_ONCE)), heads=fields
+            )
         elif rows:
             print_table(rows, columns)
         else:
@@ -93,7 +356,7 @@ def _line(words: str, style: str) -> None:
     from somatize.ui.rich_backend import Text, console_for
 
     console = console_for(sys.stdout)
-    console.print(Text(shown(words, console.encoding), style=style), soft_wrap=not sys.stdout.isatty())
+    console.print(Text(cell_text(words, console.encoding), style=style), soft_wrap=not sys.stdout.isatty())
 
 
 def answering(function: F) -> F:

@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from .exit_codes import BUG, CLOSED, CODES, INTERRUPTED, refusals, say
 
 
-class Entry:
+class SubcommandEntry:
     """Where a subcommand is, and what the list of them says of it."""
 
     def __init__(self, module: str, says: str, name: str = "") -> None:
@@ -26,38 +26,38 @@ class Entry:
         self.name = name
 
 
-SECTIONS: Mapping[str, Mapping[str, Entry]] = {
+SECTIONS: Mapping[str, Mapping[str, SubcommandEntry]] = {
     "Reading": {
-        "runs": Entry("runs", "The runs of a store."),
-        "forwards": Entry("runs", "The forwards of a run: how each ended, and what it took."),
-        "curve": Entry("curve", "A number that was said, over the forwards of a run."),
-        "facts": Entry("facts", "All that was told of one forward."),
-        "nodes": Entry("facts", "Where the time of a run went, by node."),
-        "about": Entry("about", "Where, when and with what a run was made."),
-        "logs": Entry("said", "The log records of a run."),
-        "tasks": Entry("said", "The tasks of a run: open, finished, failed, lost."),
-        "throughput": Entry("said", "How the streams of a run went."),
-        "fleet": Entry("facts", "What each host did for a run."),
-        "kept": Entry("kept", "The results that a store keeps."),
+        "runs": SubcommandEntry("run_commands", "The runs of a store."),
+        "forwards": SubcommandEntry("run_commands", "The forwards of a run: how each ended, and what it took."),
+        "curve": SubcommandEntry("view_commands", "A number that was said, over the forwards of a run."),
+        "facts": SubcommandEntry("fact_commands", "All that was told of one forward."),
+        "nodes": SubcommandEntry("fact_commands", "Where the time of a run went, by node."),
+        "about": SubcommandEntry("run_commands", "Where, when and with what a run was made."),
+        "logs": SubcommandEntry("fact_commands", "The log records of a run."),
+        "tasks": SubcommandEntry("fact_commands", "The tasks of a run: open, finished, failed, lost."),
+        "throughput": SubcommandEntry("fact_commands", "How the streams of a run went."),
+        "fleet": SubcommandEntry("fact_commands", "What each host did for a run."),
+        "kept": SubcommandEntry("store_commands", "The results that a store keeps."),
     },
     "Looking": {
-        "watch": Entry("watch", "A live view of a run that is being recorded."),
-        "page": Entry("page", "A run as one page that opens in any browser."),
-        "demo": Entry("demo", "A small run from start to end, to see what there is."),
+        "watch": SubcommandEntry("view_commands", "A live view of a run that is being recorded."),
+        "page": SubcommandEntry("view_commands", "A run as one page that opens in any browser."),
+        "demo": SubcommandEntry("demo", "A small run from start to end, to see what there is."),
     },
     "To other tools": {
-        "export": Entry("export_command", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
+        "export": SubcommandEntry("export_command", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
     },
     "Keeping house": {
-        "check": Entry("house", "Whether everything in a store is as it must be."),
-        "forget": Entry("house", "Take runs away, with all that was recorded in them."),
-        "rename": Entry("house", "Give a run another name."),
-        "prune": Entry("house", "Take kept results away; records stay."),
-        "copy": Entry("house", "Copy a store, also while it is written to."),
-        "compact": Entry("house", "Give the space of what went back to the disk."),
+        "check": SubcommandEntry("store_commands", "Whether everything in a store is as it must be."),
+        "forget": SubcommandEntry("store_commands", "Take runs away, with all that was recorded in them."),
+        "rename": SubcommandEntry("store_commands", "Give a run another name."),
+        "prune": SubcommandEntry("store_commands", "Take kept results away; records stay."),
+        "copy": SubcommandEntry("store_commands", "Copy a store, also while it is written to."),
+        "compact": SubcommandEntry("store_commands", "Give the space of what went back to the disk."),
     },
     "This command": {
-        "completion": Entry("completion", "What makes a shell complete commands and run names."),
+        "completion": SubcommandEntry("completion", "What makes a shell complete commands and run names."),
     },
 }
 """The subcommands as `--help` lists them."""

@@ -7,7 +7,7 @@ import os
 import click
 from click.shell_completion import BashComplete, FishComplete, add_completion_class, get_completion_class
 
-from .arguments import Reader
+from .arguments import ReadingCommand
 
 VARIABLE = "_SOMATIZE_COMPLETE"
 """Where it is set, a shell asks for words, and the command does nothing else."""
@@ -68,7 +68,7 @@ add_completion_class(Fish)
 
 
 @click.command(
-    cls=Reader,
+    cls=ReadingCommand,
     lines=(
         "echo 'eval \"$(somatize completion bash)\"' >> ~/.bashrc",
         "echo 'eval \"$(somatize completion zsh)\"' >> ~/.zshrc",

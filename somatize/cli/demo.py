@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import words
-from .arguments import Reader
-from .tables import Column, print_table
+from . import answers
+from .answers import TextColumn, print_table
+from .arguments import ReadingCommand
 
 if TYPE_CHECKING:
     from somatize.cli.digits.reader import Learn
@@ -23,7 +23,7 @@ _BATCH = 60
 _RATE = 0.5
 
 
-@click.command(cls=Reader, examples=("demo", "demo --to runs/", "demo --to runs/ --epochs 500"))
+@click.command(cls=ReadingCommand, examples=("demo", "demo --to runs/", "demo --to runs/ --epochs 500"))
 @click.option("--to", type=click.Path(path_type=Path), help="The store to record to, instead of a temporary one.")
 @click.option(
     "--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="How often all is gone through."
@@ -50,7 +50,7 @@ def demo(to: Path | None, epochs: int) -> None:
 
 
 def _free_name(store: Store) -> str:
-    from .stores import names_of
+    from .arguments import names_of
 
     taken = set(names_of(store))
     return next(name for name in ("digits", *(f"digits-{n}" for n in range(2, len(taken) + 3))) if name not in taken)
@@ -104,17 +104,17 @@ def _tell(store: Store, run: str, right: float, of: int) -> None:
     (row,) = [row for row in record.runs(store) if row["run"] == run]
     points = record.curve(store, run)
     broke = record.facts(store, run)[-1]["why"]
-    _say(f"{row['forwards']:,} forwards in {words.took(row['took_us'])}.")
+    _say(f"{row['forwards']:,} forwards in {answers.took(row['took_us'])}.")
     _say(f"The loss fell from {points[0][1]:.2f} to {points[-1][1]:.2f}.")
-    _say(f"Of {of} digits it had never seen, it reads {words.share(right)}.")
+    _say(f"Of {of} digits it had never seen, it reads {answers.share(right)}.")
     _say(f"The last forward was given an image that is not there, and broke:\n  {broke}")
     _say("\nWhere the time went:\n")
     columns = [
-        Column("node", lambda node: node["node"], 0, right=False),
-        Column("took", lambda node: words.took(node["took_us"]), 1),
-        Column("mean", lambda node: words.took(node["mean_us"]), 2),
-        Column("ran", lambda node: words.count(node["ran"]), 3),
-        Column("failed", lambda node: words.count(node["failed"]), 4),
+        TextColumn("node", lambda node: node["node"], 0, right=False),
+        TextColumn("took", lambda node: answers.took(node["took_us"]), 1),
+        TextColumn("mean", lambda node: answers.took(node["mean_us"]), 2),
+        TextColumn("ran", lambda node: answers.count(node["ran"]), 3),
+        TextColumn("failed", lambda node: answers.count(node["failed"]), 4),
     ]
     print_table(record.nodes(store, run), columns)
 

@@ -64,10 +64,10 @@ class Refused(click.ClickException):
 
 def say(words: str, file: IO[Any] | None = None) -> None:
     """Print a sentence on standard error, under the command's name."""
-    click.echo(f"somatize: {shown(words)}", file=file or sys.stderr, color=False)
+    click.echo(f"somatize: {printable(words)}", file=file or sys.stderr, color=False)
 
 
-def shown(words: str) -> str:
+def printable(words: str) -> str:
     """`words` such that a terminal shows them: no escape sequence of a name reaches it."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .answers import Answer, answering
-from .arguments import Reader, last_option, path_argument, run_argument, since_option
+from .arguments import ReadingCommand, last_option, path_argument, reading, run_argument, run_named, since_option
 from .exit_codes import say
-from .stores import reading, run_named
 
 if TYPE_CHECKING:
     from somatize.record.export import Exported
@@ -61,7 +60,7 @@ _TAKES: dict[str, tuple[Callable[..., Exported], frozenset[str]]] = {
 
 
 @click.command(
-    cls=Reader,
+    cls=ReadingCommand,
     examples=(
         "export runs/ tuesday -o tuesday.csv",
         "export runs/ tuesday --of facts -o facts.parquet",

@@ -22,10 +22,9 @@ from typing import Any
 
 from somatize.errors import DamagedStore, StoreError, StoreWarning
 
-from .reading import MISSING, Reader, plainly
 from .registry import codec
 from .script import DEEPEST, FORMAT, HEAD
-from .writing import Writer
+from .serializer import MISSING, ScriptReader, ScriptWriter, plainly
 
 __all__ = ["DEEPEST", "FORMAT", "HEAD", "codec", "dump_parts", "dumps", "handed_on", "lead_of", "loads", "room", "take"]
 
@@ -47,7 +46,7 @@ def dump_parts(value: object) -> list[bytes | memoryview]:
 
     The pieces of an array, a CPU tensor or a bytearray are views of its own memory: write them before it changes.
     """
-    writer = Writer()
+    writer = ScriptWriter()
     writer.write(value)
     script = memoryview(writer.script)
     return [bytes([FORMAT]) + len(script).to_bytes(8, "little"), script, *writer.bulk]
@@ -61,7 +60,7 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     a later version, and `StoreError` where a registered kind, a library or a time zone is missing here.
     """
     value = plainly(data) if type(data) is bytes else MISSING
-    return value if value is not MISSING else _read(Reader(memoryview(data).cast("B").toreadonly()))
+    return value if value is not MISSING else _read(ScriptReader(memoryview(data).cast("B").toreadonly()))
 
 
 def take(data: memoryview) -> Any:
@@ -69,7 +68,7 @@ def take(data: memoryview) -> Any:
 
     An array or tensor that is most of it lies in that memory afterwards; all else is made anew. Raises as `loads`.
     """
-    return _read(Reader(data.cast("B")))
+    return _read(ScriptReader(data.cast("B")))
 
 
 def handed_on(value: object, keep: Callable[[bytes | memoryview], object]) -> tuple[Any, int]:
@@ -112,7 +111,7 @@ def lead_of(head: bytes) -> int:
     return -(HEAD + int.from_bytes(head[1:HEAD], "little")) % _ALIGNED
 
 
-def _read(reader: Reader) -> Any:
+def _read(reader: ScriptReader) -> Any:
     try:
         value = reader.read()
     except (StoreError, MemoryError):

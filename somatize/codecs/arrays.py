@@ -1,19 +1,83 @@
-"""All that is asked of numpy: arrays and scalars as a description and the bytes of their elements.
+"""Numpy arrays and scalars as a description and the bytes of their elements; the memory layout of an array.
 
 numpy is imported when a value of it is at hand, or has to be made again; never before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from somatize.errors import DamagedStore, NotKeepable
 
-from . import strides
-
 if TYPE_CHECKING:
     import numpy as np
+
+
+WIDEST = 32
+"""How many times its elements the memory may be that a view spans, gaps included; a wider one is not kept."""
+
+_SMALL = 1 << 20
+
+
+class Layout(NamedTuple):
+    """The memory that strided elements lie in, between their lowest address and the end of the highest element.
+
+    The *core* is the array without axes that only repeat (stride 0), its axes ordered by falling stride, none of
+    them backwards. Its elements, in C order, are those of the array in memory order, each repeated one once.
+    """
+
+    order: tuple[int, ...]
+    """The axes of the array by falling stride: how to transpose it for the core."""
+    shape: tuple[int, ...]
+    """The shape of the core."""
+    strides: tuple[int, ...]
+    """The strides of the core; 0 for an axis of one element."""
+    offset: int
+    """How far the first element lies above the lowest address."""
+    span: int
+    """From the lowest address to the end of the highest element."""
+    dense: bool
+    """Whether each unit of the span is part of an element."""
+    shared: bool
+    """Whether elements of the core overlap."""
+    item: int
+    """The size of an element, in units of a stride."""
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the core."""
+        return prod(self.shape)
+
+    def is_wide(self, unit: int = 1) -> bool:
+        """Whether the gaps are so many that the memory is not made again, where a unit is so many bytes."""
+        return self.span * unit > max(WIDEST * self.size * self.item * unit, _SMALL)
+
+
+def contiguous(shape: Sequence[int], item: int = 1) -> tuple[int, ...]:
+    """The strides of C order."""
+    found = []
+    for size in reversed(shape):
+        found.append(item)
+        item *= max(size, 1)
+    return tuple(reversed(found))
+
+
+def layout(shape: Sequence[int], strides: Sequence[int], item: int = 1) -> Layout:
+    """Where the elements of an array of at least one element lie; `item` is the size of one, in units of a stride."""
+    steps = [abs(stride) if size > 1 else 0 for size, stride in zip(shape, strides, strict=True)]
+    order = tuple(sorted(range(len(steps)), key=lambda axis: -steps[axis]))
+    sizes = tuple(shape[axis] if steps[axis] else 1 for axis in order)
+    offset = sum((size - 1) * -stride for size, stride in zip(shape, strides, strict=True) if stride < 0)
+    reach, dense, shared = item, True, False
+    for axis in reversed(order):
+        if steps[axis]:
+            dense = dense and steps[axis] <= reach
+            shared = shared or steps[axis] < reach
+            reach += (shape[axis] - 1) * steps[axis]
+    return Layout(order, sizes, tuple(steps[axis] for axis in order), offset, reach, dense, shared, item)
+
 
 _MOST = 1 << 20  # bytes, from which on a copy is worth sparing
 _AT_ONCE = 1 << 19  # bytes, where an array is gone through in pieces
@@ -79,7 +143,7 @@ def _strided(shape: tuple[int, ...], dtype: np.dtype[Any], steps: tuple[int, ...
         raise DamagedStore(f"an array of shape {shape} has no strides {steps}")
     if not count or not dtype.itemsize:
         return np.ndarray(shape, dtype, buffer=bytearray(), strides=steps)
-    laid = strides.layout(shape, steps, dtype.itemsize)
+    laid = layout(shape, steps, dtype.itemsize)
     taken = laid.span if laid.dense else laid.size * dtype.itemsize
     if taken != len(data) or laid.is_wide():
         raise DamagedStore(f"an array of shape {shape} and strides {steps} does not take {len(data)} bytes")
@@ -103,7 +167,7 @@ def _placed(shape: tuple[int, ...], dtype: np.dtype[Any], steps: tuple[int, ...]
     return array
 
 
-def _core(array: np.ndarray[Any, Any], laid: strides.Layout) -> np.ndarray[Any, Any]:
+def _core(array: np.ndarray[Any, Any], laid: Layout) -> np.ndarray[Any, Any]:
     turned = array.transpose(laid.order)
     backwards = [slice(None, None, -1) if array.strides[axis] < 0 else slice(None) for axis in laid.order]
     return turned[tuple(slice(1) if size == 1 else way for size, way in zip(laid.shape, backwards, strict=True))]
@@ -114,9 +178,9 @@ def _order(array: np.ndarray[Any, Any]) -> Any:
     item = array.dtype.itemsize
     if not array.size or not item:
         return list(array.strides) if any(array.strides) else "C"
-    if array.strides == strides.contiguous(array.shape, item):
+    if array.strides == contiguous(array.shape, item):
         return "C"
-    return "F" if array.strides == strides.contiguous(array.shape[::-1], item)[::-1] else list(array.strides)
+    return "F" if array.strides == contiguous(array.shape[::-1], item)[::-1] else list(array.strides)
 
 
 def of_objects(shape: list[int], order: Any, held: list[Any]) -> Any:
@@ -153,7 +217,7 @@ def _elements(array: np.ndarray[Any, Any], order: Any) -> memoryview | bytes:
         return b""
     if type(order) is not list:
         return _flat(array, order).data
-    laid = strides.layout(array.shape, array.strides, array.dtype.itemsize)
+    laid = layout(array.shape, array.strides, array.dtype.itemsize)
     core = _core(array, laid)
     if laid.dense:
         first = core[(*(0,) * core.ndim, None)].view(np.uint8)
@@ -248,7 +312,7 @@ def named_apart(value: Any) -> tuple[list[Any], Any]:
     array = array.view(np.ndarray)
     if array.flags.c_contiguous or not array.dtype.itemsize:
         return [form, list(array.shape)], array
-    laid = strides.layout(array.shape, array.strides, array.dtype.itemsize)
+    laid = layout(array.shape, array.strides, array.dtype.itemsize)
     steps = [step if size > 1 else 0 for step, size in zip(array.strides, array.shape, strict=True)]
     return [form, list(array.shape), steps], _core(array, laid)
 

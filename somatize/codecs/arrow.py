@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from somatize.errors import DamagedStore, ExtraMissing, NotKeepable, StoreError
 
-from .standard_types import Kind
+from .standard_types import TypeCodec
 
 if TYPE_CHECKING:
     from pyarrow import Table as Table  # noqa: PLC0414
@@ -144,17 +144,17 @@ def _load_joined(plain: list[Any]) -> Joined:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("pyarrow.Array", _dump_array, _load_array),
-        Kind("pyarrow.ChunkedArray", _dump_chunked, _load_chunked),
-        Kind("pyarrow.Joined", lambda value: _dump_chunked(value.chunked), _load_joined),
-        Kind("pyarrow.RecordBatch", _dump_table, _load_batch),
-        Kind("pyarrow.Schema", _dump_schema, _load_schema),
-        Kind("pyarrow.Table", _dump_table, _load_table),
+        TypeCodec("pyarrow.Array", _dump_array, _load_array),
+        TypeCodec("pyarrow.ChunkedArray", _dump_chunked, _load_chunked),
+        TypeCodec("pyarrow.Joined", lambda value: _dump_chunked(value.chunked), _load_joined),
+        TypeCodec("pyarrow.RecordBatch", _dump_table, _load_batch),
+        TypeCodec("pyarrow.Schema", _dump_schema, _load_schema),
+        TypeCodec("pyarrow.Table", _dump_table, _load_table),
     )
 }
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type) -> TypeCodec | None:
     """How values of a type are written; None for what is none of Arrow's values."""
     import pyarrow as pa
 

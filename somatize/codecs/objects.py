@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from somatize.errors import NotKeepable, StoreError
 
-from .standard_types import Kind
+from .standard_types import TypeCodec
 
 _Found = TypeVar("_Found")
 _HEAP_TYPE = 1 << 9
@@ -154,7 +154,7 @@ def _found(module: str, name: str) -> Any:
     return found
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type) -> TypeCodec | None:
     """How objects of a class are written; None for what is none of these."""
     if cls is ClassName:
         return KINDS["class"]
@@ -370,11 +370,11 @@ def _load_namespace(plain: dict[Any, Any]) -> types.SimpleNamespace:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("class", dump_class, load_class),
-        Kind("enum", dump_enum, load_enum),
-        Kind("namedtuple", dump_tuple, load_tuple),
-        Kind("namespace", lambda value: dict(vars(value)), _load_namespace),
-        Kind("object", dump_object, load_object),
+        TypeCodec("class", dump_class, load_class),
+        TypeCodec("enum", dump_enum, load_enum),
+        TypeCodec("namedtuple", dump_tuple, load_tuple),
+        TypeCodec("namespace", lambda value: dict(vars(value)), _load_namespace),
+        TypeCodec("object", dump_object, load_object),
     )
 }
 """How each kind is written and made again."""

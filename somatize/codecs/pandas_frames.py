@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from somatize.errors import ExtraMissing, NotKeepable
 
 from . import arrays, arrow
-from .standard_types import Kind
+from .standard_types import TypeCodec
 
 if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame  # noqa: PLC0414
@@ -32,7 +32,7 @@ def pandas() -> Any:
     return pd
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type) -> TypeCodec | None:
     """How values of a type are written; None for what is none of pandas' values."""
     import pandas as pd
 
@@ -387,15 +387,15 @@ _INDEXES = (
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("pandas.DataFrame", _dump_frame, _load_frame),
-        Kind("pandas.Series", _dump_series, _load_series),
-        Kind("pandas.Array", _apart, _together),
-        *(Kind(f"pandas.{name}", _dump_index, _load_index) for name in _INDEXES),
-        Kind("pandas.Timestamp", _dump_timestamp, _load_timestamp),
-        Kind("pandas.Timedelta", lambda value: [value.asm8], _of_pandas("Timedelta")),
-        Kind("pandas.Period", _dump_period, _load_period),
-        Kind("pandas.Interval", lambda value: [value.left, value.right, value.closed], _of_pandas("Interval")),
-        Kind("pandas.NaT", lambda _: None, _of_pandas("NaT")),
-        Kind("pandas.NA", lambda _: None, _of_pandas("NA")),
+        TypeCodec("pandas.DataFrame", _dump_frame, _load_frame),
+        TypeCodec("pandas.Series", _dump_series, _load_series),
+        TypeCodec("pandas.Array", _apart, _together),
+        *(TypeCodec(f"pandas.{name}", _dump_index, _load_index) for name in _INDEXES),
+        TypeCodec("pandas.Timestamp", _dump_timestamp, _load_timestamp),
+        TypeCodec("pandas.Timedelta", lambda value: [value.asm8], _of_pandas("Timedelta")),
+        TypeCodec("pandas.Period", _dump_period, _load_period),
+        TypeCodec("pandas.Interval", lambda value: [value.left, value.right, value.closed], _of_pandas("Interval")),
+        TypeCodec("pandas.NaT", lambda _: None, _of_pandas("NaT")),
+        TypeCodec("pandas.NA", lambda _: None, _of_pandas("NA")),
     )
 }

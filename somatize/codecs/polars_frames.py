@@ -8,7 +8,7 @@ from typing import Any
 from somatize.errors import NotKeepable, StoreError
 
 from . import arrow
-from .standard_types import Kind
+from .standard_types import TypeCodec
 
 
 def _dump_frame(frame: Any) -> list[Any]:
@@ -63,13 +63,13 @@ def _load_series(plain: list[Any]) -> Any:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("polars.DataFrame", _dump_frame, _load_frame),
-        Kind("polars.Series", _dump_series, _load_series),
+        TypeCodec("polars.DataFrame", _dump_frame, _load_frame),
+        TypeCodec("polars.Series", _dump_series, _load_series),
     )
 }
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type) -> TypeCodec | None:
     """How values of a type are written; None for what is none of polars' values."""
     import polars as pl
 

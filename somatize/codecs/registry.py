@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from . import arrays, arrow, objects, pandas_frames, polars_frames, tensors
 from .script import SCALARS
-from .standard_types import BUILTIN, Kind
+from .standard_types import BUILTIN, TypeCodec
 
 
 class Registered(NamedTuple):
@@ -62,17 +62,17 @@ def library_kind(cls: type) -> str | None:
     return None
 
 
-def kind_of(cls: type) -> Kind | None:
+def kind_of(cls: type) -> TypeCodec | None:
     """How values of a type are written as plainer ones, where that is no container or scalar of Python's."""
     door = arrow if cls is arrow.Joined else _DOORS.get(cls.__module__.partition(".")[0])
     found = door.kind_of(cls) if door is not None else None
     return found or objects.kind_of(cls)
 
 
-def kind_named(name: str) -> Kind | None:
+def kind_named(name: str) -> TypeCodec | None:
     """The same by the name that stands in what was written."""
     door = _DOORS.get(name.partition(".")[0], objects)
-    kinds: dict[str, Kind] = door.KINDS
+    kinds: dict[str, TypeCodec] = door.KINDS
     return kinds.get(name)
 
 

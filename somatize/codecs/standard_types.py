@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from somatize.errors import NotKeepable, StoreError
 
 
-class Kind(NamedTuple):
+class TypeCodec(NamedTuple):
     """A type that is written as a plainer value: its name, the way there and the way back."""
 
     name: str
@@ -125,29 +125,29 @@ def _load_path(plain: list[str]) -> pathlib.PurePath:
     return made[name](text)
 
 
-BUILTIN: dict[type, Kind] = {
-    tuple: Kind("tuple", list, tuple),
-    set: Kind("set", list, set),
-    frozenset: Kind("frozenset", list, frozenset),
-    complex: Kind("complex", lambda v: [v.real, v.imag], lambda p: complex(*p)),
-    range: Kind("range", lambda v: [v.start, v.stop, v.step], lambda p: range(*p)),
-    slice: Kind("slice", lambda v: [v.start, v.stop, v.step], lambda p: slice(*p)),
-    EllipsisType: Kind("ellipsis", lambda _: None, lambda _: ...),
-    Decimal: Kind("decimal", str, Decimal),
-    Fraction: Kind("fraction", lambda v: [v.numerator, v.denominator], lambda p: Fraction(*p)),
-    UUID: Kind("uuid", lambda v: v.bytes, lambda p: UUID(bytes=p)),
-    dt.date: Kind("date", lambda v: [v.year, v.month, v.day], lambda p: dt.date(*p)),
-    dt.time: Kind("time", _dump_time, _load_time),
-    dt.datetime: Kind("datetime", _dump_datetime, _load_datetime),
-    dt.timedelta: Kind("timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda p: dt.timedelta(*p)),
-    dt.timezone: Kind("timezone", _dump_timezone, lambda p: dt.timezone(*p)),
-    ZoneInfo: Kind("zoneinfo", _dump_zone, _load_zone),
-    pathlib.PurePosixPath: Kind("path", lambda v: ["PurePosixPath", str(v)], _load_path),
-    pathlib.PureWindowsPath: Kind("path", lambda v: ["PureWindowsPath", str(v)], _load_path),
-    type(pathlib.Path()): Kind("path", lambda v: ["Path", str(v)], _load_path),
-    OrderedDict: Kind("OrderedDict", _dump_ordered, _load_ordered),
-    defaultdict: Kind("defaultdict", _dump_default, _load_default),
-    Counter: Kind("Counter", _dump_counter, _load_counter),
-    deque: Kind("deque", lambda v: [list(v), v.maxlen], lambda p: deque(*p)),
+BUILTIN: dict[type, TypeCodec] = {
+    tuple: TypeCodec("tuple", list, tuple),
+    set: TypeCodec("set", list, set),
+    frozenset: TypeCodec("frozenset", list, frozenset),
+    complex: TypeCodec("complex", lambda v: [v.real, v.imag], lambda p: complex(*p)),
+    range: TypeCodec("range", lambda v: [v.start, v.stop, v.step], lambda p: range(*p)),
+    slice: TypeCodec("slice", lambda v: [v.start, v.stop, v.step], lambda p: slice(*p)),
+    EllipsisType: TypeCodec("ellipsis", lambda _: None, lambda _: ...),
+    Decimal: TypeCodec("decimal", str, Decimal),
+    Fraction: TypeCodec("fraction", lambda v: [v.numerator, v.denominator], lambda p: Fraction(*p)),
+    UUID: TypeCodec("uuid", lambda v: v.bytes, lambda p: UUID(bytes=p)),
+    dt.date: TypeCodec("date", lambda v: [v.year, v.month, v.day], lambda p: dt.date(*p)),
+    dt.time: TypeCodec("time", _dump_time, _load_time),
+    dt.datetime: TypeCodec("datetime", _dump_datetime, _load_datetime),
+    dt.timedelta: TypeCodec("timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda p: dt.timedelta(*p)),
+    dt.timezone: TypeCodec("timezone", _dump_timezone, lambda p: dt.timezone(*p)),
+    ZoneInfo: TypeCodec("zoneinfo", _dump_zone, _load_zone),
+    pathlib.PurePosixPath: TypeCodec("path", lambda v: ["PurePosixPath", str(v)], _load_path),
+    pathlib.PureWindowsPath: TypeCodec("path", lambda v: ["PureWindowsPath", str(v)], _load_path),
+    type(pathlib.Path()): TypeCodec("path", lambda v: ["Path", str(v)], _load_path),
+    OrderedDict: TypeCodec("OrderedDict", _dump_ordered, _load_ordered),
+    defaultdict: TypeCodec("defaultdict", _dump_default, _load_default),
+    Counter: TypeCodec("Counter", _dump_counter, _load_counter),
+    deque: TypeCodec("deque", lambda v: [list(v), v.maxlen], lambda p: deque(*p)),
 }
 """What is written for each type, which is matched exactly: a subclass would come back as its parent."""

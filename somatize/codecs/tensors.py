@@ -18,7 +18,7 @@ from typing import Any
 
 from somatize.errors import DamagedStore, GradientCut, GraphError, NotKeepable, NotSendable, StoreError
 
-from . import strides
+from . import arrays
 
 _MOST_ELEMENTS = 1000
 _AT_ONCE = 1 << 19  # bytes, where a tensor is gone through in pieces
@@ -646,7 +646,7 @@ def _unusual(tensor: Any) -> list[Any]:
     """The strides and the two bits of a tensor; nothing for one in C order without them."""
     bits = [tensor.is_conj(), tensor.is_neg()]
     steps = tensor.stride()
-    return [] if not any(bits) and steps == strides.contiguous(tensor.shape) else [list(steps), *bits]
+    return [] if not any(bits) and steps == arrays.contiguous(tensor.shape) else [list(steps), *bits]
 
 
 def _physical(tensor: Any) -> Any:
@@ -655,7 +655,7 @@ def _physical(tensor: Any) -> Any:
     return loaded()._neg_view(tensor) if tensor.is_neg() else tensor
 
 
-def _core(tensor: Any, laid: strides.Layout) -> Any:
+def _core(tensor: Any, laid: arrays.Layout) -> Any:
     return tensor.as_strided(laid.shape, laid.strides, tensor.storage_offset())
 
 
@@ -663,7 +663,7 @@ def _in_a_row(tensor: Any) -> Any:
     """The elements in memory order, each of those that are repeated once. Raises `NotKeepable`."""
     if not tensor.numel():
         return tensor
-    laid = strides.layout(tensor.shape, tensor.stride())
+    laid = arrays.layout(tensor.shape, tensor.stride())
     if laid.dense:
         return tensor.as_strided((laid.span,), (1,), tensor.storage_offset())
     if laid.shared or laid.is_wide(tensor.element_size()):
@@ -682,7 +682,7 @@ def _elements(shape: list[int], unusual: list[Any], dtype: Any) -> int:
     steps, conj, neg = unusual
     if len(steps) != len(shape) or any(type(step) is not int or step < 0 for step in steps):
         raise DamagedStore(f"a tensor of shape {shape} has no strides {steps}")
-    laid = strides.layout(shape, steps)
+    laid = arrays.layout(shape, steps)
     if not {conj, neg} <= {True, False} or (not laid.dense and (laid.shared or laid.is_wide(dtype.itemsize))):
         raise DamagedStore(f"a tensor of shape {shape} and strides {steps} is nothing that is ever written")
     return laid.span if laid.dense else laid.size
@@ -698,7 +698,7 @@ def _made(flat: Any, shape: list[int], device: str, unusual: list[Any], absent: 
     if not flat.numel():
         made = torch.empty_strided(shape, steps, dtype=flat.dtype, device=flat.device)
     else:
-        laid = strides.layout(shape, steps)
+        laid = arrays.layout(shape, steps)
         if not laid.dense:
             flat, elements = flat.new_zeros(laid.span), flat
             flat.as_strided(laid.shape, laid.strides).copy_(elements.reshape(laid.shape))
@@ -847,7 +847,7 @@ def _rows_of_bytes(tensor: Any, unusual: bool) -> Iterator[memoryview]:
             return
         if unusual:
             given = _physical(given)
-            given = _core(given, strides.layout(given.shape, given.stride()))
+            given = _core(given, arrays.layout(given.shape, given.stride()))
         if given.device.type == "cpu" and given.is_contiguous():
             yield _bytes_of(given)
             return

@@ -93,7 +93,7 @@ def learned_by(thing: Any) -> set[int]:
 
     Of a `Node` that the code of a function names, what that one holds too.
     """
-    from somatize.naming.constructed import is_node
+    from somatize.naming.constructor_arguments import is_node
 
     things = [thing]
     if isinstance(thing, FunctionType):

@@ -167,17 +167,15 @@ class Node(Piece):
         made: Any = super().__new__
         made = made(cls) if made is object.__new__ else made(cls, *args, **kwargs)
         if args or kwargs or cls.__init__ is not object.__init__:
-            from somatize.naming import (
-                constructed,  # which loads what names and codecs need, for those alone who need it
-            )
+            from somatize.naming import constructor_arguments
 
-            constructed.record(made, args, kwargs)
+            constructor_arguments.record(made, args, kwargs)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        from somatize.naming import constructed
+        from somatize.naming import constructor_arguments
 
-        return constructed.again(self, super().__reduce_ex__(protocol))
+        return constructor_arguments.again(self, super().__reduce_ex__(protocol))
 
 
 class Leaf(Piece):

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from somatize.dag.plan import Step
 from somatize.naming import difference, unseen
-from somatize.store.kept import Entry
+from somatize.store.kept_values import KeptEntry
 
 from .agenda import Role, roles
-from .cache import Cache
+from .result_cache import Cache
 
 _WOULD = {Role.RECALL: "be recalled", Role.RUN: "run", Role.SKIP: "be skipped"}
 
@@ -93,7 +93,7 @@ def _unseen(cache: Cache, step: Step) -> list[str]:
     return [unseen(reads)] if reads else []
 
 
-def _why(cache: Cache, step: Step, kept: dict[str, list[Entry]], training: dict[int, str]) -> list[str]:
+def _why(cache: Cache, step: Step, kept: dict[str, list[KeptEntry]], training: dict[int, str]) -> list[str]:
     if step.number in cache.unnamed:
         reason = f"it has no name: {cache.unnamed[step.number]}"
         return [f"it depends on its items; {reason}"] if step.marks.mapped is not None else [reason]
@@ -111,13 +111,13 @@ def _why(cache: Cache, step: Step, kept: dict[str, list[Entry]], training: dict[
     return said + (nearest if nearest is not None else ["nothing of this node is kept"] * (not said))
 
 
-def _kept_before(cache: Cache) -> dict[str, list[Entry]]:
+def _kept_before(cache: Cache) -> dict[str, list[KeptEntry]]:
     """What each node kept before, by its id, the latest first: of equally near ones the latest is meant.
 
     What is the present name of another node is that one's, which had this id before.
     """
     now = {name.digest: cache.plan.steps[number].node for number, name in cache.names.items()}
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[KeptEntry]] = {}
     for entry in sorted(cache.store.kept(), key=lambda entry: -entry.when):
         node = entry.meta.get("node")
         if isinstance(node, str) and now.get(entry.name, node) == node and not entry.meta.get("item") and _parts(entry):
@@ -125,6 +125,6 @@ def _kept_before(cache: Cache) -> dict[str, list[Entry]]:
     return found
 
 
-def _parts(entry: Entry) -> dict[str, Any]:
+def _parts(entry: KeptEntry) -> dict[str, Any]:
     parts = entry.meta.get("parts")
     return parts if isinstance(parts, dict) else {}

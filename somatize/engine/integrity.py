@@ -15,13 +15,13 @@ import weakref
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from somatize.dag.slices import Compared, Slice
+from somatize.dag.plan import Compared, Slice
 from somatize.naming import difference
 
 from .agenda import Role, roles
-from .cache import Cache
-from .elsewhere import HELD
 from .program import INPUT
+from .remote_calls import HELD
+from .result_cache import Cache
 
 _NOTHING = object()
 _TICKETS = itertools.count()

@@ -1,7 +1,7 @@
 """Walks a plan: calls each node once, times it, tells what happened.
 
 Two tuned loops, one for when somebody watches and one for when nobody does: the second reads no clock and makes no
-fact. All that is not one call after another is walked by an agenda, in `somatize.engine.branches`.
+fact. All that is not one call after another is walked by an agenda, in `somatize.engine.scheduler`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from somatize.errors import GraphError
 from somatize.watching import watchers
 from somatize.watching.watchers import HERE, Forward
 
-from . import branches, seeds
-from .calling import Calls
-from .elsewhere import Broker, refuse_unknown
-from .ending import annotate, broken, failed, finished
+from . import scheduler, seeds
+from .calls import Calls, annotate, broken, failed, finished
 from .program import ANEW, Keeping, Program, answered, fetch, held_to, read_input_once, read_once
+from .remote_calls import HostBroker, refuse_unknown
 
 if TYPE_CHECKING:
     from .foresight import Foreseen
@@ -101,7 +100,7 @@ def run(
     graph: Any,
     threads: int,
     keeping: Keeping | None = None,
-    broker: Broker | None = None,
+    broker: HostBroker | None = None,
     seed: int | None = None,
 ) -> Any:
     """One forward of `program`; see `Graph.forward`."""
@@ -135,7 +134,7 @@ def run_seeded(
     threads: int,
     seed: object,
     keeping: Keeping | None = None,
-    broker: Broker | None = None,
+    broker: HostBroker | None = None,
 ) -> Any:
     """`run` with nodes that seed the random generators first. Raises `GraphError` where that would mean nothing."""
     number = seeds.checked(seed, checked_threads(threads))
@@ -288,29 +287,29 @@ def _walk_agenda(
     forward: Forward,
     threads: int,
     keeping: Keeping | None,
-    broker: Broker | None,
+    broker: HostBroker | None,
     start: int = 0,
 ) -> Any:
     """The plan by an agenda: in branches, at hosts, or with nodes that are recalled, kept or mapped."""
     if program.plain and (keeping is None or not program.keeps):
-        return branches.walk(program, given, forward, threads, Calls(forward), start)
+        return scheduler.walk(program, given, forward, threads, Calls(forward), start)
     keeps = keeping is not None and program.keeps
     trips = None
     if program.goes and broker is not None:
-        from .trips import Trips
+        from .remote_calls import Trips
 
         trips = Trips(program, forward, broker, keeps=keeps)
     if not keeps and not program.maps:
-        return branches.walk(program, given, forward, threads, Calls(forward), start, trips)
+        return scheduler.walk(program, given, forward, threads, Calls(forward), start, trips)
     from .steps import Works, cache_of  # what keeps loads the store, which most forwards do without
 
     cache = cache_of(program, given, keeping, forward) if keeping is not None and program.keeps else None
     works = Works(program, forward, cache, trips, given, ordered=trips is None and (threads == 1 or program.chain))
-    return branches.walk(program, given, forward, threads, works, start, trips)
+    return scheduler.walk(program, given, forward, threads, works, start, trips)
 
 
 def _observe_agenda(
-    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: Broker | None
+    program: Program, given: Any, forward: Forward, threads: int, keeping: Keeping | None, broker: HostBroker | None
 ) -> Any:
     start = clock()
     try:

@@ -1,8 +1,12 @@
-"""A plan bound to its implementations: what the engine's loops read, made once per plan."""
+"""A plan bound to its implementations: what the engine's loops read, made once per plan.
+
+The engine's loops know nothing of it: the nodes of such a forward are wrapped, in a program of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,7 +18,33 @@ from somatize.watching.context import Ctx
 from somatize.watching.forwards import Key
 from somatize.watching.watchers import Forward
 
-from . import seeds, synchronising
+from . import seeds
+
+
+def waiting(plan: Plan, implementations: Mapping[str, Implementation]) -> dict[str, Implementation]:
+    """The implementations of a plan, those of placed nodes waiting for their device."""
+    found = dict(implementations)
+    for step in plan.steps:
+        if step.marks.device is not None:
+            patient = found[step.node] = copy(found[step.node])
+            patient.runner = _Waiting(patient.runner, step.marks.device)
+    return found
+
+
+class _Waiting:
+    """A runner that returns when its device is through."""
+
+    __slots__ = ("_device", "_runner")
+
+    def __init__(self, runner: Any, device: str) -> None:
+        self._runner = runner
+        self._device = device
+
+    def forward(self, *given: Any) -> Any:
+        value = self._runner.forward(*given)
+        tensors.synchronise(self._device)
+        return value
+
 
 Source: TypeAlias = int | tuple[tuple[str, int], ...] | None
 """Where a step's input lies: a slot, several by id, or None where the step before hands it on."""
@@ -120,7 +150,7 @@ class Program:
     def synchronised(self) -> Program:
         """This program with nodes that wait for their devices; made when first asked for."""
         if self._synchronised is None:
-            self._synchronised = Program(self.plan, synchronising.waiting(self.plan, self.implementations))
+            self._synchronised = Program(self.plan, waiting(self.plan, self.implementations))
             self._synchronised.waits = True
         return self._synchronised
 

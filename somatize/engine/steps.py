@@ -6,27 +6,23 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from somatize.dag.plan import Plan
-from somatize.dag.slices import Compared, Slice
+from somatize.dag.plan import Compared, Plan, Slice
 from somatize.errors import GraphError, UnknownNode, nearest
 from somatize.facts import Fact
 from somatize.naming import Name
 from somatize.watching.watchers import Forward
 
 from .agenda import Role
-from .cache import CLAIMS, Cache, Found
-from .calling import Calls, Outcome, call
-from .claims import Owner
-from .dealing import Dealing
-from .elsewhere import HELD
+from .calls import Calls, Outcome, call
 from .integrity import Integrity, Run
-from .item_memory import ItemMemory
-from .mapped import Through
+from .items import Dealing, ItemMemory, Through
 from .program import Bound, Keeping, Program, held_to
+from .remote_calls import HELD
+from .result_cache import CLAIMS, Cache, Found, Owner
 from .seeds import seed_node
 
 if TYPE_CHECKING:
-    from .trips import Trips
+    from .remote_calls import Trips
 
 
 def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:

@@ -20,7 +20,7 @@ _CROWD = 9
 
 
 @dataclass(eq=False)
-class Block:
+class LayoutBlock:
     """A part of a graph that has a rectangle of its own: layers `first` to `last`, and a stretch from side to side.
 
     `host` is set where the block is framed as a slice.
@@ -30,9 +30,9 @@ class Block:
     nodes: list[int]
     first: int
     last: int
-    children: list[Block] = field(default_factory=list)
+    children: list[LayoutBlock] = field(default_factory=list)
     host: str | None = None
-    parent: Block | None = None
+    parent: LayoutBlock | None = None
 
     @property
     def framed(self) -> bool:
@@ -64,14 +64,14 @@ class Wiring:
         return len(self.names)
 
 
-def structure_of(wiring: Wiring, marks: Sequence[Marks]) -> Block:
+def structure_of(wiring: Wiring, marks: Sequence[Marks]) -> LayoutBlock:
     """The shape of a graph that is not empty. Takes time linear in nodes and edges for each level of nesting."""
     root = _Shape(wiring, [said.host for said in marks]).of(list(range(len(wiring))))
     _adopt(root)
     return root
 
 
-def _adopt(block: Block) -> None:
+def _adopt(block: LayoutBlock) -> None:
     for child in block.children:
         child.parent = block
         _adopt(child)
@@ -82,22 +82,22 @@ class _Shape:
         self.wiring = wiring
         self.hosts = hosts
 
-    def of(self, nodes: list[int]) -> Block:
+    def of(self, nodes: list[int]) -> LayoutBlock:
         root = self._any(nodes)
         self._slices(root)
         return root
 
-    def _block(self, kind: str, nodes: list[int], children: Sequence[Block] = ()) -> Block:
+    def _block(self, kind: str, nodes: list[int], children: Sequence[LayoutBlock] = ()) -> LayoutBlock:
         depths = [self.wiring.depth[node] for node in nodes]
-        return Block(kind, nodes, min(depths), max(depths), list(children))
+        return LayoutBlock(kind, nodes, min(depths), max(depths), list(children))
 
-    def _any(self, nodes: list[int]) -> Block:
+    def _any(self, nodes: list[int]) -> LayoutBlock:
         parts = self._components(nodes)
         if len(parts) == 1:
             return self._connected(nodes)
         return self._side_by_side(nodes, parts)
 
-    def _side_by_side(self, nodes: list[int], parts: list[list[int]]) -> Block:
+    def _side_by_side(self, nodes: list[int], parts: list[list[int]]) -> LayoutBlock:
         crowds: dict[tuple[object, ...], list[int]] = {}
         for part in parts:
             if len(part) == 1:
@@ -112,7 +112,7 @@ class _Shape:
         """What nodes of one crowd have in common."""
         return self.hosts[node], frozenset(self.wiring.before[node]), frozenset(self.wiring.after[node])
 
-    def _connected(self, nodes: list[int]) -> Block:
+    def _connected(self, nodes: list[int]) -> LayoutBlock:
         if len(nodes) == 1:
             return self._block(LEAF, nodes)
         stretches = self._cut(nodes)
@@ -172,12 +172,12 @@ class _Shape:
 
     # -- slices
 
-    def _host(self, block: Block) -> str | None:
+    def _host(self, block: LayoutBlock) -> str | None:
         """The host of all its nodes, if they have one in common."""
         hosts = {self.hosts[node] for node in block.nodes}
         return hosts.pop() if len(hosts) == 1 else None
 
-    def _slices(self, block: Block) -> None:
+    def _slices(self, block: LayoutBlock) -> None:
         """Frame the largest blocks that go to one host; what follows in a series on the same host is one."""
         block.host = self._host(block)
         if block.host is not None:
@@ -187,8 +187,8 @@ class _Shape:
         for child in block.children:
             self._slices(child)
 
-    def _runs(self, children: list[Block]) -> list[Block]:
-        runs: list[list[Block]] = []
+    def _runs(self, children: list[LayoutBlock]) -> list[LayoutBlock]:
+        runs: list[list[LayoutBlock]] = []
         for child in children:
             host = self._host(child)
             if runs and host is not None and self._host(runs[-1][-1]) == host:
@@ -197,7 +197,7 @@ class _Shape:
                 runs.append([child])
         return [self._joined(run) for run in runs]
 
-    def _joined(self, run: list[Block]) -> Block:
+    def _joined(self, run: list[LayoutBlock]) -> LayoutBlock:
         if len(run) == 1:
             return run[0]
         return self._block(SERIES, [node for child in run for node in child.nodes], run)

@@ -22,7 +22,7 @@ _PIP = "pip install 'somatize[viz]'"
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-class Part(NamedTuple):
+class FigureMessage(NamedTuple):
     """A trace or a layout as it is sent: JSON, and the numbers it refers to, each list of them as bytes."""
 
     text: str
@@ -34,7 +34,7 @@ class Part(NamedTuple):
         return len(self.text) + sum(map(len, self.numbers))
 
 
-Parts = Mapping[str, Part]
+Parts = Mapping[str, FigureMessage]
 """By name: ``layout``, ``trace_0``, ``trace_1`` and so on."""
 
 
@@ -50,11 +50,11 @@ class Canvas(Protocol):
         """Ask the browser for a picture of what is shown."""
 
 
-def part_of(thing: Mapping[str, Any]) -> Part:
+def part_of(thing: Mapping[str, Any]) -> FigureMessage:
     """A trace or a layout, with its long lists of numbers taken out of the JSON."""
     numbers: list[bytes] = []
     slim = {key: _packed(value, numbers) for key, value in thing.items()}
-    return Part(json.dumps(slim, separators=(",", ":")), numbers)
+    return FigureMessage(json.dumps(slim, separators=(",", ":")), numbers)
 
 
 def _packed(value: Any, numbers: list[bytes]) -> Any:

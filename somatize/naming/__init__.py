@@ -16,11 +16,11 @@ be kept beside it, so that `difference(old, new)` can tell in sentences what an 
 
 from __future__ import annotations
 
-from .content import content
+from .content_digest import content
 from .external_reads import Read, is_seeded, unseen
-from .gradients import carries_gradient, training_in
 from .name_diff import difference
-from .naming import Looked, Name, Namer, Naming, as_it_is, given
+from .names import Looked, Name, Namer, Naming, as_it_is, given
+from .object_walk import carries_gradient, training_in
 
 __all__ = [
     "Looked",

@@ -1,21 +1,25 @@
-"""The digest of a code object: what it does, and not where or how its source was written.
+"""What bytecode does and uses: the digest of a code object, and the names, attributes and imports it reads.
 
 Instructions count by name and by what they refer to, so that a constant's or a name's place in a table does not. They
 are gone through as they would run, from the first on and through every branch, because how a compiler lays branches
 out depends on the lines they stood on; so does what it joins to one instruction, or pads with ones that do nothing.
 Docstrings are no instruction of a function; of a class body they are left out.
+
+This is read from the bytecode, without running anything. It says no more than what stands side by side there:
+``settings.sub.K`` is a use of the global `settings` with the path ``("sub", "K")``; a name that is loaded without an
+attribute after it has an empty path.
 """
 
 from __future__ import annotations
 
 import dis
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE, CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any, NamedTuple
 
-from .content import content
+from .content_digest import content
 from .hashing import Ext, hasher, packer
 
 _FLAGS = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
@@ -36,28 +40,28 @@ _CONSTANTS, _JUMPS = set(dis.hasconst), {*dis.hasjrel, *dis.hasjabs}
 _CODE = 48
 
 
-class Code(NamedTuple):
+class CodeDigest(NamedTuple):
     """What is read of a code object: its digest, and the global names that it and the code in it refer to."""
 
     digest: bytes
     names: tuple[str, ...]
 
 
-_READ: dict[int, tuple[weakref.ref[CodeType], Code]] = {}
+_READ: dict[int, tuple[weakref.ref[CodeType], CodeDigest]] = {}
 
 
-def read(code: CodeType) -> Code:
+def read(code: CodeType) -> CodeDigest:
     """The digest of a code object and the global names in it, read once for each object."""
     known = _READ.get(id(code))
     if known is not None and known[0]() is code:
         return known[1]
-    made = _Reading(code).made()
+    made = _CodeDigester(code).made()
     number = id(code)
     _READ[number] = weakref.ref(code, lambda _: _READ.pop(number, None)), made
     return made
 
 
-class _Reading:
+class _CodeDigester:
     def __init__(self, code: CodeType) -> None:
         self.code = code
         self.names: set[str] = set()
@@ -70,7 +74,7 @@ class _Reading:
         self._ahead: list[int] = [0]
         self._handlers = self._covered()
 
-    def made(self) -> Code:
+    def made(self) -> CodeDigest:
         code = self.code
         taken = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & CO_VARARGS)
         taken += bool(code.co_flags & CO_VARKEYWORDS)
@@ -80,7 +84,7 @@ class _Reading:
         for word, place in self._refers:
             self._words[word] = self._numbers[place]
         words = [*head, *code.co_varnames[:taken], None, *self._words]
-        return Code(hasher(packer()(words)).digest(), tuple(sorted(self.names)))
+        return CodeDigest(hasher(packer()(words)).digest(), tuple(sorted(self.names)))
 
     def _run(self, place: int) -> None:
         """Note the instructions from one on, up to one that was noted or after which nothing comes."""
@@ -229,3 +233,316 @@ def _varint(numbers: Iterator[int], first: int | None = None) -> int:
         byte = next(numbers)
         value = value << 6 | byte & 63
     return value
+
+
+class Use(NamedTuple):
+    """One place where code loads a name."""
+
+    name: str
+    """The global, the free variable, or the module that is imported."""
+    path: tuple[str, ...]
+    """The attributes that are read of it, one of the other."""
+    line: int
+    key: str | None = None
+    """The constant text that follows: a subscript, or the first argument of a call."""
+    key_global: str | None = None
+    """The global name that stands there in its place."""
+    empty: bool = False
+    """Whether it is called, without an argument."""
+    of_parameter: bool = False
+    """Whether the first argument is a parameter of the function, or what a loop goes through."""
+    subscript: bool = False
+    """Whether what follows is a subscript, or what is looked for in it."""
+    writes: bool = False
+    """Whether what follows is a subscript that is assigned or deleted."""
+    level: int = 0
+    """Of an import: how many packages up it starts."""
+
+
+class Method(NamedTuple):
+    """One place where code takes an attribute of what is no name from around it."""
+
+    name: str
+    line: int
+    of_parameter: bool
+
+
+class Uses(NamedTuple):
+    """All uses of a code object and of the code within it."""
+
+    globals: tuple[Use, ...]
+    free: tuple[Use, ...]
+    imports: tuple[Use, ...]
+    methods: tuple[Method, ...]
+    assigned: frozenset[str]
+    """The attributes that are assigned anything but None."""
+    attributes: frozenset[str]
+    """The attributes that are read, and the constant texts, which may name some."""
+    texts: frozenset[str]
+    """The constant texts."""
+    any_attribute: bool
+    """Whether attributes may be assigned by names that are made up as it runs."""
+
+
+_SKIPPED = {
+    "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG", "MAKE_CELL", "NOP", "NOT_TAKEN", "PRECALL", "PUSH_NULL", "RESUME",
+}  # fmt: skip
+_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_DEREF = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+_FAST = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"}
+_PLAIN_LOADS = {*_GLOBAL, *_DEREF, *_FAST, "LOAD_CONST", "LOAD_SMALL_INT"}
+_READ_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
+_LAST_ATTRIBUTE = {"STORE_ATTR", "DELETE_ATTR"}
+_BY_NAME = {"setattr", "vars", "__dict__", "__setattr__"}
+
+_KNOWN: dict[int, tuple[weakref.ref[CodeType], Uses]] = {}
+
+
+def uses_of(code: CodeType) -> Uses:
+    """The uses in a code object, read once for each object."""
+    known = _KNOWN.get(id(code))
+    if known is not None and known[0]() is code:
+        return known[1]
+    made = _UseCollector(code).made()
+    number = id(code)
+    _KNOWN[number] = weakref.ref(code, lambda _: _KNOWN.pop(number, None)), made
+    return made
+
+
+class _ImportUse(NamedTuple):
+    module: str
+    path: tuple[str, ...]
+    level: int
+
+
+class _UseCollector:
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.all = list(_plainly(code))
+        self.globals: list[Use] = []
+        self.free: list[Use] = []
+        self.imports: list[Use] = []
+        self.methods: list[Method] = []
+        self.assigned: set[str] = set()
+        self.texts = set(_texts(code.co_consts))
+        self.attributes = {*code.co_names, *self.texts}
+        self._imported: dict[str, list[_ImportUse]] = {}
+        self._given = self._parameters()
+        self._nothing: set[int] = set()  # the places of assignments of None
+
+    def made(self) -> Uses:
+        for place, one in enumerate(self.all):
+            if one.opname == "IMPORT_NAME":
+                self._import(place)
+        for place, one in enumerate(self.all):
+            self._step(place, one)
+        for constant in self.code.co_consts:
+            if isinstance(constant, CodeType):
+                self._within(uses_of(constant))
+        return Uses(
+            tuple(dict.fromkeys(self.globals)),
+            tuple(dict.fromkeys(self.free)),
+            tuple(dict.fromkeys(self.imports)),
+            tuple(dict.fromkeys(self.methods)),
+            frozenset(self.assigned),
+            frozenset(self.attributes),
+            frozenset(self.texts),
+            bool(self.attributes & _BY_NAME),
+        )
+
+    def _parameters(self) -> set[str]:
+        """The variables that hold what was handed over, or what a loop over something gives."""
+        code = self.code
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        stored = [place for place, one in enumerate(self.all) if one.opname in ("STORE_FAST", "STORE_DEREF")]
+        looped = {self.all[place].argval for place in stored if self.all[place - 1].opname == "FOR_ITER"}
+        assigned = {self.all[place].argval for place in stored if self.all[place - 1].opname != "FOR_ITER"}
+        return ({*code.co_varnames[:count]} | looped) - assigned
+
+    def _import(self, place: int) -> None:
+        module: str = self.all[place].argval
+        level, wanted = self.all[place - 2].argval, self.all[place - 1].argval
+        after = place + 1
+        if wanted:
+            if self._name(after) != "IMPORT_FROM":  # all names of it
+                self._note_import(_ImportUse(module, (), level), self.all[place])
+            while self._name(after) == "IMPORT_FROM":
+                self._bind(after + 1, _ImportUse(module, (self.all[after].argval,), level))
+                after += 2
+        elif self._name(after) == "IMPORT_FROM":  # import a.b.c as d
+            while not self._name(after).startswith("STORE_"):
+                after += 1
+            self._bind(after, _ImportUse(module, (), level))
+        else:  # import a.b.c, which binds a
+            self._bind(after, _ImportUse(module, ("",), level))
+
+    def _bind(self, place: int, found: _ImportUse) -> None:
+        store = self.all[place]
+        if store.opname in ("STORE_FAST", "STORE_DEREF"):
+            self._imported.setdefault(store.argval, []).append(found)
+        else:
+            self._note_import(found, store)
+
+    def _note_import(self, found: _ImportUse, where: Any) -> None:
+        self.imports.append(Use(found.module, found.path, _line(where), level=found.level))
+
+    def _name(self, place: int) -> str:
+        return self.all[place].opname if 0 <= place < len(self.all) else ""
+
+    def _step(self, place: int, one: Any) -> None:
+        name = one.opname
+        if name in _GLOBAL:
+            self.globals.append(self._use(place, one.argval))
+        elif name in _DEREF and one.argval in self.code.co_freevars:
+            self.free.append(self._use(place, one.argval))
+        elif name in _FAST or name in _DEREF:
+            self._local(place, one.argval)
+        elif name == "STORE_GLOBAL":
+            self.globals.append(Use(one.argval, (), _line(one)))
+        elif name == "STORE_ATTR":
+            self._assignment(place, one.argval)
+        elif name in _READ_ATTRIBUTE and not self._continues(place):
+            self.methods.append(Method(one.argval, _line(one), False))
+
+    def _continues(self, place: int) -> bool:
+        """Whether an attribute is one of a name."""
+        while self._name(place) in _READ_ATTRIBUTE:
+            place -= 1
+        return self._name(place) in _GLOBAL | _DEREF | _FAST
+
+    def _local(self, place: int, variable: str) -> None:
+        use = self._use(place, variable)
+        for one in self._imported.get(variable, ()):
+            self.imports.append(use._replace(name=one.module, path=one.path + use.path, level=one.level))
+        if use.path and variable not in self._imported:
+            given = variable in self._given and len(use.path) == 1
+            self.methods.append(Method(use.path[-1], use.line, given))
+
+    def _use(self, place: int, name: str) -> Use:
+        line = _line(self.all[place])
+        after, path = place + 1, []
+        while self._name(after) in _READ_ATTRIBUTE:
+            path.append(self.all[after].argval)
+            after += 1
+        if self._name(after) in _LAST_ATTRIBUTE:
+            path.append(self.all[after].argval)
+        following = self.all[after] if after < len(self.all) else None
+        key = key_global = None
+        if following is not None and following.opname == "LOAD_CONST" and isinstance(following.argval, str):
+            key = following.argval
+            before = self.all[place - 1] if place else None
+            asked = before is not None and before.opname in _GLOBAL and before.argval in ("getattr", "hasattr")
+            if asked and self._is_argument(after, 1):
+                path.append(key)
+        elif (
+            self._name(after) == "CONTAINS_OP"
+            and self._name(place - 1) == "LOAD_CONST"
+            and not self.all[place].is_jump_target
+        ):
+            constant = self.all[place - 1].argval
+            key = constant if isinstance(constant, str) else None
+        elif following is not None and following.opname in _GLOBAL:
+            key_global = following.argval
+        subscript = self._is_subscript(after + 1) or self._name(after) == "CONTAINS_OP"
+        if not (subscript or self._is_argument(after)):
+            key = key_global = None
+        writes = self._name(after + 1) in ("STORE_SUBSCR", "DELETE_SUBSCR")
+        empty = self._name(after) == "CALL" and self.all[after].arg == 0
+        given = following is not None and following.opname in _FAST | _DEREF and following.argval in self._given
+        given = given and self._name(after + 1) not in _READ_ATTRIBUTE | {"BINARY_OP"}
+        return Use(name, tuple(path), line, key, key_global, empty, given, subscript, writes)
+
+    def _is_argument(self, place: int, before: int = 0) -> bool:
+        """Whether what is loaded at a place is an argument as it is, the first after some; in doubt not."""
+        depth = 1  # of the stack, from what is loaded there on
+        while depth and (place := place + 1) < len(self.all):
+            one = self.all[place]
+            if one.opname == "CALL_KW":
+                return bool(one.arg == depth - 1 + before)
+            if one.opname == "CALL" and one.arg >= depth + before:
+                return bool(one.arg == depth + before)
+            effect = _effect(one)
+            if effect is None or depth + effect < 2:
+                return False
+            depth += effect
+        return False
+
+    def _is_subscript(self, place: int) -> bool:
+        name = self._name(place)
+        return name == "BINARY_SUBSCR" or (name == "BINARY_OP" and self.all[place].argrepr == "[]")
+
+    def _assignment(self, place: int, attribute: str) -> None:
+        value = place - 2
+        if self._name(value) == "COPY":  # assigned to several at once
+            value -= 1
+        none = self._name(value) == "LOAD_CONST" and self.all[value].argval is None
+        if self._name(place - 1) in _FAST | _DEREF and (none or value in self._nothing):
+            self._nothing.add(place)
+        else:
+            self.assigned.add(attribute)
+
+    def _within(self, uses: Uses) -> None:
+        """Take over what a function within uses; what it has from this one is an import here, or comes from around."""
+        self.globals += uses.globals
+        self.imports += uses.imports
+        self.methods += uses.methods
+        self.assigned |= uses.assigned
+        self.attributes |= uses.attributes
+        self.texts |= uses.texts
+        for use in uses.free:
+            for one in self._imported.get(use.name, ()):
+                self.imports.append(use._replace(name=one.module, path=one.path + use.path, level=one.level))
+            if use.name in self.code.co_freevars:
+                self.free.append(use)
+            elif use.path and use.name not in self._imported:
+                given = use.name in self._given and len(use.path) == 1
+                self.methods.append(Method(use.path[-1], use.line, given))
+
+
+def _effect(instruction: Any) -> int | None:
+    """By how much an instruction makes the stack larger, where none is counted for the empty place below a function."""
+    name = instruction.opname
+    if name in _PLAIN_LOADS:
+        return 1
+    if name in _READ_ATTRIBUTE or name == "KW_NAMES":
+        return 0
+    if name == "CALL":
+        return -int(instruction.arg)
+    if name == "CALL_KW":
+        return -int(instruction.arg) - 1
+    if instruction.opcode in _JUMP_OPS or name in ("SWAP", "COPY"):
+        return None
+    return dis.stack_effect(instruction.opcode, instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None)
+
+
+_JUMP_OPS = {*dis.hasjrel, *dis.hasjabs}
+
+
+def _plainly(code: CodeType) -> Iterator[Any]:
+    """The instructions that do something, each with one name at most."""
+    for one in dis.get_instructions(code):
+        if one.opname in _SKIPPED:
+            continue
+        if isinstance(one.argval, tuple) and one.opname.count("FAST") == 2:
+            for name, part in zip(_parts_of(one.opname), one.argval, strict=True):
+                yield one._replace(opname=name, argval=part)
+        else:
+            yield one
+
+
+def _parts_of(name: str) -> tuple[str, str]:
+    first, second = (part.startswith("LOAD") for part in (name, name.partition("FAST_")[2].removeprefix("BORROW_")))
+    return "LOAD_FAST" if first else "STORE_FAST", "LOAD_FAST" if second else "STORE_FAST"
+
+
+def _texts(constants: Iterable[Any]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, tuple):
+            yield from _texts(constant)
+
+
+def _line(instruction: Any) -> int:
+    positions = instruction.positions
+    return (positions.lineno if positions is not None else None) or 0

@@ -15,12 +15,11 @@ from typing import Any
 from somatize.codecs import tensors
 from somatize.errors import Unnameable
 
-from .constructed import Argument, arguments_of, is_node
+from .attributes import attributes_of, held_by, private_of, unkeyed_names
+from .constructor_arguments import Argument, arguments_of, is_node
 from .hashing import SCALARS, worded
 from .module_origin import is_apart, is_library
-from .public import attributes_of, held_by, unkeyed_names
 from .value_walker import Expansion, a, class_words
-from .working_state import private_of
 
 Named = Callable[[Any], Expansion]
 """What a function or a class is called."""

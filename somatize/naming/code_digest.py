@@ -30,16 +30,15 @@ from somatize.codecs.objects import is_hash_of_attrs
 from somatize.errors import Unnameable
 
 from . import external_reads, module_origin
-from .bytecode import read
+from .attributes import attributes_of, unkeyed_names
+from .bytecode import Method, Use, read, uses_of
 from .callables import Resolver, generator_home, is_importable, named_words
-from .constructed import shown
-from .content import content
+from .constructor_arguments import shown
+from .content_digest import content
 from .external_reads import Read
 from .hashing import worded
 from .module_origin import is_apart, is_library
-from .public import attributes_of, unkeyed_names
 from .staleness import MISSING, Watches, filling
-from .uses import Method, Use, uses_of
 from .value_walker import Expansion, class_words
 
 Said = list[str]
@@ -48,7 +47,7 @@ Said = list[str]
 _OF_MODULE = {"__name__", "__file__", "__doc__", "__spec__", "__loader__", "__package__", "__builtins__", "__path__"}
 
 
-class Code(NamedTuple):
+class ReachedCode(NamedTuple):
     """The code a node runs: digests of its units, and of the values it takes from around it, all by name."""
 
     digest: bytes
@@ -128,7 +127,7 @@ class Reach:
         """The functions and classes that were met and are still to be gone through."""
         return [thing for _, thing in self._todo]
 
-    def code(self) -> Code:
+    def code(self) -> ReachedCode:
         """All that was reached, once it has been gone through."""
         self.resolver.code = True
         while self._todo:
@@ -146,7 +145,7 @@ class Reach:
         seen = tuple(
             one for one in self._reads if one.kind != "random" or external_reads.family(one.code) not in self._seeded
         )
-        return Code(digest, self._units, self._globals, self._captured, self.watches, self.libraries, seen)
+        return ReachedCode(digest, self._units, self._globals, self._captured, self.watches, self.libraries, seen)
 
     def _named(self, value: Any) -> Expansion:
         if isinstance(value, types.ModuleType):

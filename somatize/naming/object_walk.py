@@ -1,4 +1,4 @@
-"""The objects that lie in a value, however deep, each once."""
+"""The objects that lie in a value, and those among them through which gradients flow or that train."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from somatize.codecs import tensors
 
+from .attributes import held_by
 from .bytecode import read
 from .hashing import SCALARS
 from .module_origin import is_library
-from .public import held_by
 
 _PLAIN = SCALARS | {
     complex, range, bytearray, dt.date, dt.time, dt.datetime, dt.timedelta, re.Pattern, types.ModuleType,
@@ -117,3 +117,34 @@ def _of_function(function: types.FunctionType, code: bool) -> list[Any]:
     if code and not is_library(function.__module__ or ""):
         parts += [function.__globals__.get(name) for name in read(function.__code__).names]
     return parts
+
+
+def carries_gradient(value: Any) -> bool:
+    """Whether a gradient is to flow through a tensor or a Module's parameter in `value`, however deep it lies."""
+    if type(value) in SCALARS or not tensors.watches_gradients():
+        return False
+    try:
+        return any(map(tensors.carries_gradient, objects_in(value)))
+    except RuntimeError:  # another thread changes it just now
+        return True
+
+
+def training_in(thing: Any) -> str | None:
+    """What the Modules of a node do only in training mode, in a few words; None if they do nothing, or have another."""
+    if tensors.loaded() is None:
+        return None
+    training = False
+    reading: list[types.FunctionType] = []
+    methods: set[int] = set()  # which are looked at with their Module
+    for one in objects_in(thing, code=True):
+        if tensors.is_module(one):
+            training = training or one.training
+            words = tensors.in_training(one)
+            if words is not None:
+                return words
+        elif isinstance(one, types.FunctionType):
+            reading += [one] if tensors.reads_training(one) else []
+        elif isinstance(one, type) and tensors.is_module_class(one):
+            methods.update(map(id, vars(one).values()))
+    reads = any(id(one) not in methods for one in reading)
+    return "a Module and code that reads `training`" if training and reads else None

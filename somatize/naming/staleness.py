@@ -24,11 +24,11 @@ from uuid import UUID
 from somatize.codecs import arrays, tensors
 from somatize.errors import Unnameable
 
+from .attributes import attributes_of
 from .callables import Resolver
-from .content import content
+from .content_digest import content
 from .hashing import SCALARS, worded
 from .module_origin import is_apart, is_library
-from .public import attributes_of
 from .value_walker import Expansion
 
 MISSING = object()

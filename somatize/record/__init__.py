@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 
 from somatize.utils.lazy_names import names_of
 
-from .fleet import fleet
+from .hosts import fleet
 from .reader import curve, curve_costs, facts, forwards, nodes, runs
 from .recorder import Recorder
-from .replay import replay
+from .replay import replay, tail
 from .run_info import about, unfinished, writers
-from .tail import tail
 
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
-    from .hosts_figure import machines
+    from .hosts import machines
+    from .html_page import page
     from .live import Live
-    from .one_page import page
     from .run_follower import Followed
     from .status_reader import logs, tasks, throughput
 
@@ -58,8 +57,8 @@ _HOMES = {
     "throughput": "status_reader",
     "Followed": "run_follower",
     "Live": "live",
-    "machines": "hosts_figure",
-    "page": "one_page",
+    "machines": "hosts",
+    "page": "html_page",
     "progress": "figures",
     "spent": "figures",
     "timeline": "figures",

@@ -7,23 +7,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from somatize.facts import Fact
-from somatize.store.environment import BadValue
-from somatize.store.lines import Line, RunLines, Stored
-from somatize.store.opened import Opened
-from somatize.store.packing import field_path, last_said, unpack
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.open_store import Opened
+from somatize.store.record_format import field_path, last_said, unpack
+from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, look
 from somatize.store.schema import OWN
-from somatize.store.view import View, look
 
-from .asked import Place, lines_of, opened_at, path_in
-from .columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Series
-from .outside import Outside, is_silent
-from .streams import Said, is_split
+from .forward_reader import Place, lines_of, opened_at, path_in
+from .run_columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Outside, Said, Series, is_silent, is_split
 
 _OWN = ("took_us", "nodes")
 """What a forward has of its own, whatever was said in it."""
 
 
-class Stretch(NamedTuple):
+class ForwardRange(NamedTuple):
     """The forwards that are meant, both ends among them; no `until` means all that follow."""
 
     since: int = 0
@@ -38,7 +35,7 @@ def columns_of(
     store: Place,
     run: str | None,
     of: Sequence[str],
-    stretch: Stretch = Stretch(),  # noqa: B008
+    stretch: ForwardRange = ForwardRange(),  # noqa: B008
     *,
     unsaid: bool = False,
 ) -> Columns:
@@ -52,10 +49,10 @@ def columns_of(
         return _settled(opened, run, of, stretch, unsaid=unsaid)
 
 
-def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: Stretch, *, unsaid: bool) -> Columns:
+def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: ForwardRange, *, unsaid: bool) -> Columns:
     """As `reader.forwards` does it: what is missing is looked for once more, and is then lost."""
 
-    def work(view: View) -> tuple[Columns, int]:
+    def work(view: StoreSnapshot) -> tuple[Columns, int]:
         lines = lines_of(view, run)
         return _read(lines, of, stretch, unsaid=unsaid), lines.highest()
 
@@ -81,7 +78,7 @@ def _append_lost(columns: Columns, forward: int) -> None:
         series.append(None)
 
 
-def _read(lines: RunLines, of: Sequence[str], stretch: Stretch, *, unsaid: bool) -> Columns:
+def _read(lines: RunLines, of: Sequence[str], stretch: ForwardRange, *, unsaid: bool) -> Columns:
     columns = Columns.of(lines.name, [name for name in of if not is_split(name)])
     streams = [Said(name) for name in of if is_split(name)]
     for series in columns.series:
@@ -237,7 +234,7 @@ def _hear_outside(columns: Columns, lines: RunLines) -> None:
     outside.fill(columns)
 
 
-def _in_order(columns: Columns, stretch: Stretch) -> Columns:
+def _in_order(columns: Columns, stretch: ForwardRange) -> Columns:
     """The rows that are meant, by number."""
     forwards, last = columns.forwards, len(columns) - 1
     end = stretch.end(max(forwards, default=-1))

@@ -12,21 +12,52 @@ from typing import TYPE_CHECKING, Any, Self
 from somatize.errors import FactError
 from somatize.facts import KINDS, Fact, said, text
 from somatize.figures import plotly_backend
+from somatize.figures.theme import counted, took
 from somatize.utils.interrupts import Alone
 from somatize.watching.attribution import addressed
 
-from .drawn import progress_picture
 from .figures import several
-from .live_columns import Tally, paths_of
-from .live_view import View
-from .live_words import standing
+from .live_columns import LiveColumns, paths_of
+from .live_view import LiveView
 from .manual_forwards import ByHand, ending
-from .streams import FIELD
+from .progress_figure import progress_picture
+from .run_columns import BROKE, FIELD, INF, INTERRUPTED, LOST, MINUS_INF, NAN, NUMBER, Series
 
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure
 
-    from .drawn import Picture
+    from .progress_figure import Picture
+
+
+_ODD = {NAN: "nan", INF: "inf", MINUS_INF: "-inf"}
+
+
+def standing(tally: LiveColumns, *, going_on: bool) -> str:
+    """How many forwards there were, how many did not go well, what was said last and how long the last one took."""
+    rows = len(tally)
+    if rows == 0:
+        return "no forwards yet"
+    words = [counted(rows, "forward")]
+    states = tally.drawn.states
+    for state, ended in ((BROKE, "broke"), (INTERRUPTED, "interrupted"), (LOST, "lost")):
+        found = states.count(state)
+        if found:
+            words.append(f"{found:,} {ended}")
+    for series in tally.drawn.series:
+        said = next((row for row in range(rows - 1, -1, -1) if series.kinds[row]), None)
+        if said is not None:
+            words.append(f"{series.name} {_said(series, said)}")
+    last = next((row for row in range(rows - 1, -1, -1) if tally.drawn.took_us[row] == tally.drawn.took_us[row]), None)
+    if last is not None:
+        words.append(f"the last took {took(tally.drawn.took_us[last])}")
+    return ", ".join(words) + ("; one goes on" if going_on else "")
+
+
+def _said(series: Series, row: int) -> str:
+    """What was said of a series in a forward, short."""
+    kind = series.kinds[row]
+    return f"{series.values[row]:.6g}" if kind == NUMBER else _ODD.get(kind, "a text")
+
 
 _COUNTED = frozenset({"ran", "recalled", "failed"})
 NUMBERED_AFTER = 0.25
@@ -104,18 +135,18 @@ class Live:
         self._given = title
         self._title = "live" if title is None else str(title)
         self._shown = f"Live({'' if title is None else repr(self._title)})"
-        self.take(Tally(several("of", of), paths_of(summarising)))
+        self.take(LiveColumns(several("of", of), paths_of(summarising)))
         self._turns = Alone()
         self._lock = self._turns.lock
         self._going_on: dict[int, LiveSink] = {}
         self._by_hand: ByHand[LiveSink] = ByHand(self._open)
-        self._view: View | None = None
+        self._view: LiveView | None = None
         self._closed = False
         self.changes = 0
         """Counts what there is to draw."""
         self.reference = weakref.ref(self)
 
-    def take(self, tally: Tally) -> None:
+    def take(self, tally: LiveColumns) -> None:
         """Go on from these rows."""
         self._tally = tally
         self._wanted = tally.wanted
@@ -335,10 +366,10 @@ class Live:
         """
         return self._viewed().canvas()
 
-    def _viewed(self) -> View:
+    def _viewed(self) -> LiveView:
         with self._lock:
             if self._view is None:
-                self._view = View(self)
+                self._view = LiveView(self)
             return self._view
 
     def _ipython_display_(self, **_: Any) -> None:
@@ -363,7 +394,7 @@ class Live:
             return _again, (self._given, deepcopy(self._tally))
 
 
-def _again(title: str | None, tally: Tally) -> Live:
+def _again(title: str | None, tally: LiveColumns) -> Live:
     """The Live that was pickled, where it arrives."""
     live = Live(title, of=tally.of, summarising=list(tally.texts))
     live.take(tally)

@@ -6,12 +6,24 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from somatize.store.columns import number
-from somatize.store.packing import field_path, readings
+from somatize.store.record_format import field_path, number, readings
 
-from .columns import GAP, LOST, MOST_WHYS, NUMBER, OPEN, STATES, WORDS, Columns, Series
-from .outside import Outside
-from .streams import MOST_PANELS, Said, alike, is_split
+from .run_columns import (
+    GAP,
+    LOST,
+    MOST_PANELS,
+    MOST_WHYS,
+    NUMBER,
+    OPEN,
+    STATES,
+    WORDS,
+    Columns,
+    Outside,
+    Said,
+    Series,
+    alike,
+    is_split,
+)
 
 _ABSENT, _FLOAT, _WHOLE, _TEXT = range(4)
 _EXACT = 2**53
@@ -64,7 +76,7 @@ class Numbered(Protocol):
     row: int
 
 
-class Tally:
+class LiveColumns:
     """The forwards that have a number: a row each. Whoever changes it holds the lock of its Live.
 
     The columns are longer than there are rows: they grow by blocks, so that a row costs no more than what is said.

@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from somatize.figures import notebook, plotly_backend
-from somatize.figures.notebook import Canvas, Part, Parts
+from somatize.figures.notebook import Canvas, FigureMessage, Parts
 from somatize.utils.notices import warn_not_drawn
 
-from .live_still import PNG, brief, kept_picture, still
-
 if TYPE_CHECKING:
+    from somatize.figures.plotly_backend import Figure
+
     from .live import Live
+
+
+PNG = "image/png"
+_WIDTH, _SCALE = 900, 2
+_MARKS = 400
+"""How many hover texts a trace keeps while it moves; the figure itself has all."""
+
+
+def brief(data: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same traces, those with a long text at every point thinned evenly."""
+    return [_thinned(trace) if len(trace.get("hovertext") or ()) > _MARKS else trace for trace in data]
+
+
+def _thinned(trace: Mapping[str, Any]) -> dict[str, Any]:
+    step = -(-len(trace["hovertext"]) // _MARKS)
+    return {key: value[::step] if isinstance(value, list) else value for key, value in trace.items()}
+
+
+def still(live: Live, *, pictured: bool) -> dict[str, Any]:
+    """The figure as an output that nobody redraws; `pictured` by kaleido, if that is installed.
+
+    Pages that run no scripts show the picture. HTML, which needs the network to show, stands in only where there is
+    no picture: what converts notebooks prefers it.
+    """
+    bundle: dict[str, Any] = {"text/plain": repr(live)}
+    if not plotly_backend.installed():
+        bundle["text/plain"] += f"\n(a figure needs plotly, which is not installed: {plotly_backend.PIP})"
+        return bundle
+    figure = live.figure()
+    bundle["application/vnd.plotly.v1+json"] = json.loads(figure.to_json())
+    return bundle | kept_picture(figure, pictured=pictured)
+
+
+def kept_picture(figure: Figure, *, pictured: bool) -> dict[str, Any]:
+    """A figure as a picture, if kaleido makes one, else as HTML."""
+    png = kaleido_picture(figure) if pictured else None
+    if png is not None:
+        return {PNG: png}
+    return {"text/html": figure.to_html(full_html=False, include_plotlyjs="cdn")}
+
+
+def kaleido_picture(figure: Figure) -> str | None:
+    """A figure as a PNG, in base64, made without a notebook; None without kaleido or the browser it drives."""
+    if find_spec("kaleido") is None:
+        return None
+    try:
+        return base64.b64encode(figure.to_image(format="png", width=_WIDTH, scale=_SCALE)).decode("ascii")
+    except Exception:  # it finds no browser, or one that does not start: there is HTML
+        return None
+
 
 PERIOD = 0.1
 """Seconds from one redraw to the next, at least."""
@@ -32,14 +85,14 @@ ANSWER = 10.0
 """Seconds a browser has to send its picture: a busy one takes some to load plotly, and kaleido would not help it."""
 
 
-class View:
+class LiveView:
     """Where a Live is shown. It holds nothing that keeps the Live alive."""
 
     def __init__(self, live: Live) -> None:
         self._live = weakref.ref(live)
         self._display = f"somatize-live-{uuid4().hex}"
         self._canvas: Canvas | None = None
-        self._sent: dict[str, Part] = {}
+        self._sent: dict[str, FigureMessage] = {}
         self._sent_in: dict[str, int] = {}
         self._messages = 0
         self._left = False
@@ -94,7 +147,7 @@ class View:
     def _first_of(self, changed: Parts) -> Parts:
         """As many of these parts as one message may hold, those that were sent longest ago before others."""
         self._messages += 1
-        now: dict[str, Part] = {}
+        now: dict[str, FigureMessage] = {}
         size = 0
         for name in sorted(changed, key=lambda name: (name != "layout", self._sent_in.get(name, 0))):
             size += changed[name].size
@@ -252,14 +305,14 @@ class View:
             self._stop_listening()
 
 
-def _parts_of(live: Live) -> tuple[dict[str, Part], int]:
+def _parts_of(live: Live) -> tuple[dict[str, FigureMessage], int]:
     picture = live.picture()
     data = brief(picture.data)
     parts = {f"trace_{place}": notebook.part_of(trace) for place, trace in enumerate(data)}
     return {"layout": notebook.part_of(picture.layout), **parts}, len(data)
 
 
-def _keep_drawn(reference: weakref.ref[View]) -> None:
+def _keep_drawn(reference: weakref.ref[LiveView]) -> None:
     """Redraw a view when it was stirred, at a pace that leaves the forwards and the connection their room."""
     while (view := reference()) is not None:
         view.wait()

@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeAlias
 import msgpack
 
 from somatize.facts import Fact
-from somatize.store.lines import RunLines
+from somatize.store.run_reader import RunLines
 
 _AT_ONCE = 1 << 20
 """Bytes of facts that are looked at in one go: a forward is quickly counted, and slowly begun with."""
-Stretch: TypeAlias = list[tuple[int, bytes]]
+PackedForwards: TypeAlias = list[tuple[int, bytes]]
 """Forwards with their packed facts."""
 ENDINGS = ("ran", "recalled", "failed")
 """How a node's turn ends."""
@@ -59,7 +59,7 @@ class Spent:
         return sum(total for _, total in ran) / count if count else None
 
 
-class Tally:
+class NodeTally:
     """What each node did, by node, in the order in which they were told of first.
 
     Forwards in which a fact of one of the kinds `apart` was told are none that it counts packed.
@@ -71,7 +71,7 @@ class Tally:
         self._apart = re.compile(b"|".join(map(re.escape, marks)))
         self._patterns = _Patterns(marks)
 
-    def over(self, lines: RunLines, since: int = 0) -> Tally:
+    def over(self, lines: RunLines, since: int = 0) -> NodeTally:
         """Count the turns of each forward of a run from `since` on."""
         for stretch in stretches(lines, since):
             for forward, body in self.not_counted(stretch):
@@ -79,7 +79,7 @@ class Tally:
                     self.take(told)
         return self
 
-    def not_counted(self, stretch: Stretch) -> Stretch:
+    def not_counted(self, stretch: PackedForwards) -> PackedForwards:
         """Count the turns of a stretch, and give the forwards of it that have to be unpacked: they are not counted."""
         is_apart = self._apart.search
         if not is_apart(stretch[0][1]) and self.take_packed([body for _, body in stretch]):
@@ -122,9 +122,9 @@ class Tally:
         return spent
 
 
-def stretches(lines: RunLines, since: int = 0) -> Iterator[Stretch]:
+def stretches(lines: RunLines, since: int = 0) -> Iterator[PackedForwards]:
     """The forwards of a run with their packed facts, as many at a time as can be held."""
-    stretch: Stretch = []
+    stretch: PackedForwards = []
     size = 0
     for forward, bodies in lines.packed(since):
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from somatize.facts import Fact
-from somatize.store.lines import RunLines
-from somatize.store.view import look
+from somatize.store.run_reader import RunLines, look
 
-from .asked import Place, check_range, first_of, lines_of, opened_at
-from .column_reader import Stretch, columns_of
-from .columns import STATES
-from .node_totals import ENDINGS, Spent, Tally, Where, micro
+from .column_reader import ForwardRange, columns_of
+from .forward_reader import Place, check_range, first_of, lines_of, opened_at
+from .node_totals import ENDINGS, NodeTally, Spent, Where, micro
 from .reader import facts
+from .run_columns import STATES
 
 
 class Total(NamedTuple):
@@ -32,16 +31,16 @@ def spent_in(store: Place, run: str | None, last: int | None) -> Total:
 
     def work(lines: RunLines) -> tuple[str, int, list[Spent]]:
         first = first_of(lines, last, None)
-        return lines.name, first, Tally().over(lines, first).spent()
+        return lines.name, first, NodeTally().over(lines, first).spent()
 
     with opened_at(store) as opened:
         name, first, found = look(opened, lambda view: work(lines_of(view, run)))
-    columns = columns_of(store, name, [], Stretch(first))
+    columns = columns_of(store, name, [], ForwardRange(first))
     return Total(name, len(columns), int(sum(us for us in columns.took_us if us == us)), found)
 
 
 @dataclass
-class Turn:
+class NodeTurn:
     """A node's turn, or a slice's way to a host and back, in one forward; times from the start of the forward.
 
     `known` says that its beginning was told. `inside` is the round trip that a turn on a host belongs to, `fact` what
@@ -55,7 +54,7 @@ class Turn:
     took: float
     known: bool = True
     why: str = ""
-    inside: Turn | None = None
+    inside: NodeTurn | None = None
     fact: Fact = field(default_factory=dict)
 
     @property
@@ -72,7 +71,7 @@ class OneForward(NamedTuple):
     state: str
     took: float | None
     why: str
-    turns: list[Turn]
+    turns: list[NodeTurn]
     inside: Sequence[str] = ()
     """The nodes it was in when that was last written down, if it is open or lost."""
 
@@ -84,7 +83,7 @@ def one_forward(store: Place, run: str | None, forward: int) -> OneForward:
     with opened_at(store) as opened:
         name, number, inside = look(opened, lambda view: _named(lines_of(view, run), forward))
     told = facts(store, name, number if number >= 0 else forward)
-    columns = columns_of(store, name, [], Stretch(number, number))
+    columns = columns_of(store, name, [], ForwardRange(number, number))
     took = columns.took_us[0] if len(columns) and columns.took_us[0] == columns.took_us[0] else None
     state = STATES[columns.states[0]] if len(columns) else "lost"
     why = next((fact.get("why", "") for fact in told if fact.get("fact") == "broke"), "")
@@ -97,9 +96,9 @@ def _named(lines: RunLines, forward: int) -> tuple[str, int, list[str]]:
     return lines.name, number, lines.inside(number) if 0 <= number <= highest else []
 
 
-def turns_of(told: Sequence[Fact]) -> list[Turn]:
+def turns_of(told: Sequence[Fact]) -> list[NodeTurn]:
     """The turns of one forward by when they began, each slice's after the round trip they arrived under."""
-    turns: list[Turn] = []
+    turns: list[NodeTurn] = []
     end: dict[str, float] = {}
     for fact in told:
         kind, host = fact.get("fact", ""), fact.get("host", "")
@@ -110,7 +109,7 @@ def turns_of(told: Sequence[Fact]) -> list[Turn]:
         began = float(micro(fact, "began_us")) if known else end.get(host, 0.0)
         where = Where(host, fact.get("device", ""))
         name = host if kind == "left" else fact.get("node", "")
-        turn = Turn(name, kind, where, began, float(micro(fact, "took_us")), known, fact.get("why", ""), fact=fact)
+        turn = NodeTurn(name, kind, where, began, float(micro(fact, "took_us")), known, fact.get("why", ""), fact=fact)
         turns.append(turn)
         if kind != "left":
             end[host] = turn.end
@@ -119,12 +118,12 @@ def turns_of(told: Sequence[Fact]) -> list[Turn]:
     return sorted(turns, key=lambda turn: _place_of(turn, order))
 
 
-def _place_of(turn: Turn, order: dict[int, int]) -> tuple[float, int, bool, float, int]:
+def _place_of(turn: NodeTurn, order: dict[int, int]) -> tuple[float, int, bool, float, int]:
     trip = turn.inside or turn
     return trip.began, order[id(trip)], turn.inside is not None, turn.began, order[id(turn)]
 
 
-def _place_slices(turns: list[Turn]) -> None:
+def _place_slices(turns: list[NodeTurn]) -> None:
     """Turns on a host are told by the clock of their slice; put them into the middle of the round trip."""
     for host in {turn.where.host for turn in turns if turn.ending == "left"}:
         there = [turn for turn in turns if turn.where.host == host]
@@ -139,9 +138,9 @@ def _place_slices(turns: list[Turn]) -> None:
                 turn.inside = trip
 
 
-def _trips(there: Sequence[Turn]) -> list[tuple[Turn, list[Turn]]]:
+def _trips(there: Sequence[NodeTurn]) -> list[tuple[NodeTurn, list[NodeTurn]]]:
     """Each round trip with the turns that follow it."""
-    trips: list[tuple[Turn, list[Turn]]] = []
+    trips: list[tuple[NodeTurn, list[NodeTurn]]] = []
     for turn in there:
         if turn.ending == "left":
             trips.append((turn, []))

@@ -82,7 +82,7 @@ def extent_of(drawn: Sequence[float]) -> Extent | None:
     return Extent(min(drawn), max(drawn), median_low(drawn)) if drawn else None
 
 
-class Scale(NamedTuple):
+class AxisScale(NamedTuple):
     """How the numbers of a panel become heights: each divided by `size`, on a logarithmic axis or a linear one.
 
     `words` say so, after the panel's name.
@@ -93,19 +93,19 @@ class Scale(NamedTuple):
     logarithmic: bool = False
 
 
-def scale_of(extent: Extent | None) -> Scale:
+def scale_of(extent: Extent | None) -> AxisScale:
     """The scale of a series."""
     if extent is None:
-        return Scale()
+        return AxisScale()
     highest = max(abs(extent.low), abs(extent.high))
     beyond = highest > 0 and not _LEAST <= highest <= _MOST
     if extent.low > 0 and (beyond or extent.high / extent.low > _APART):
-        return Scale(words=", log scale", logarithmic=True)
+        return AxisScale(words=", log scale", logarithmic=True)
     if beyond:
         exponent = math.floor(math.log10(highest))
         size = 10.0**exponent or 5e-324
-        return Scale(size, f", in {themes.power(float(f'1e{exponent}') or size)}")
-    return Scale()
+        return AxisScale(size, f", in {themes.power(float(f'1e{exponent}') or size)}")
+    return AxisScale()
 
 
 def is_duration(name: str) -> bool:
@@ -113,16 +113,16 @@ def is_duration(name: str) -> bool:
     return name.endswith("_us")
 
 
-def scale_of_durations(extent: Extent | None) -> Scale:
+def scale_of_durations(extent: Extent | None) -> AxisScale:
     """The scale of durations in microseconds: the unit that fits them, or several on a logarithmic axis."""
     unit, size = themes.unit(extent.high if extent else 0.0)
     if extent and extent.low > 0 and extent.high / extent.middle > _APART_TOOK:
-        return Scale(size, ", log scale", logarithmic=True)
-    return Scale(size, f", {unit}")
+        return AxisScale(size, ", log scale", logarithmic=True)
+    return AxisScale(size, f", {unit}")
 
 
 def value_axis(
-    look: Theme, panel: Panel, extent: Extent | None, scale: Scale, *, durations: bool = False
+    look: Theme, panel: Panel, extent: Extent | None, scale: AxisScale, *, durations: bool = False
 ) -> dict[str, Any]:
     """The axis of values of a panel; with nothing to draw it has no numbers on it."""
     common: dict[str, Any] = {

@@ -15,15 +15,12 @@ from typing import Any, TypeVar
 from somatize.errors import UnknownForward
 from somatize.facts import Fact
 from somatize.store import schema
-from somatize.store.columns import number
-from somatize.store.environment import BadValue
-from somatize.store.lines import Line, RunLines, Stored
-from somatize.store.packing import field_path, last_said, unpack
-from somatize.store.view import View, look
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.record_format import field_path, last_said, number, unpack
+from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, look
 
-from .asked import Place, check_range, first_of, lines_of, opened_at, path_in
-from .node_totals import Spent, Tally
-from .paged import all_rows
+from .forward_reader import Place, all_rows, check_range, first_of, lines_of, opened_at, path_in
+from .node_totals import NodeTally, Spent
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")
@@ -49,7 +46,7 @@ def runs(store: Place, *, last: int | None = None, since: float | None = None) -
     return rows if last is None else rows[len(rows) - min(last, len(rows)) :]
 
 
-def _run_rows(view: View) -> tuple[list[dict[str, Any]], dict[str, int]]:
+def _run_rows(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """A row per run, and of each the numbers that were given out and are not, or not yet, written down."""
     going_on = {tail.run for tail in view.tails}
     for key, _ in view.reading.items(b"o"):
@@ -160,7 +157,7 @@ def nodes(store: Place, run: str | None = None, last: int | None = None) -> list
 
 
 def _node_rows(lines: RunLines, last: int | None) -> list[dict[str, Any]]:
-    return [_node_row(spent) for spent in Tally().over(lines, first_of(lines, last, None)).spent()]
+    return [_node_row(spent) for spent in NodeTally().over(lines, first_of(lines, last, None)).spent()]
 
 
 def _node_row(spent: Spent) -> dict[str, Any]:

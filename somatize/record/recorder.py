@@ -2,36 +2,140 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from os import getpid
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, UnknownForward
+import msgpack
+
+from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, RecordLost, UnknownForward
 from somatize.facts import KINDS, Fact, said
-from somatize.store import opened as opened_stores
-from somatize.store.lines import RunLines
-from somatize.store.packing import readings
-from somatize.store.pending import Pending
+from somatize.store import open_store as opened_stores
+from somatize.store.appender import Pending
+from somatize.store.record_format import readings
 from somatize.store.recovery import open_writer
+from somatize.store.run_reader import RunLines, look
 from somatize.store.schema import OK, OWN
 from somatize.store.store import Store
 from somatize.store.values import check_name
-from somatize.store.view import look
 from somatize.store.writer import Writer
-from somatize.utils.notices_part import warn
+from somatize.utils.interrupts import Wakeup, in_handler, start
+from somatize.utils.notices import warn_of_record
 from somatize.watching.attribution import Several, addressed, closed_last_here
 from somatize.watching.forwards import LAST
 from somatize.watching.watchers import HERE, remember
 
+from . import provenance
 from .manual_forwards import ByHand, duration, ending
-from .naming import unnamed
 from .provenance import plain
-from .telling import Graphs, Teller
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+# fmt: off
+_FIRST = (
+    "amber", "ashen", "azure", "brisk", "broad", "calm", "clear", "coral", "crisp", "dusky", "eager", "early",
+    "fair", "fleet", "frank", "glad", "gold", "grand", "green", "hazel", "ivory", "jolly", "keen", "kind",
+    "late", "light", "lucid", "merry", "mild", "misty", "neat", "noble", "pale", "plain", "proud", "quick", "quiet",
+    "rapid", "royal", "ruddy", "sage", "sharp", "silver", "sleek", "solid", "spry", "still", "sunny", "swift",
+)
+_SECOND = (
+    "alder", "aspen", "badger", "beech", "birch", "bison", "cedar", "clover", "crane", "delta", "dune", "egret",
+    "elm", "falcon", "fern", "finch", "fjord", "glade", "grove", "hare", "heath", "heron", "holly", "ibex", "islet",
+    "ivy", "juniper", "kestrel", "lagoon", "lark", "linden", "lynx", "maple", "marten", "meadow", "moor", "moss",
+    "oak", "osprey", "otter", "petrel", "pine", "plover", "poplar", "reef", "ridge", "robin", "rowan", "seal", "wren",
+)
+# fmt: on
+
+
+def unnamed() -> str:
+    """A name that sorts by time, can be read, and that no other process makes.
+
+    For example ``20260131-142530-118-calm-heron-3f9c``.
+    """
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    words = f"{secrets.choice(_FIRST)}-{secrets.choice(_SECOND)}-{secrets.token_hex(2)}"
+    return f"{stamp}-{int(now * 1000) % 1000:03d}-{words}"
+
+
+_PATIENCE = 30.0
+_HASTE = 0.5
+
+
+class Teller:
+    """Says of a run where and by what it is made: what is known at once, at once; the rest from a thread."""
+
+    def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
+        writer.tells(msgpack.packb(provenance.plain({**provenance.of_process(), "about": about})))
+        self._pid = os.getpid()
+        self._told = Wakeup()
+        tell = partial(_tell_code, writer, self._told, diff=diff)
+        thread = threading.Thread(target=tell, name="somatize-about", daemon=True)
+        # Not started here: that takes a lock which a signal's handler, that opens a recorder too, would wait for.
+        if provenance.knows_code(diff=diff) or not start(partial(_start, thread, tell)):
+            tell()
+
+    def wait(self) -> None:
+        """Return when all is said; a signal's handler, which is in haste, waits for half a second at most."""
+        if self._pid == os.getpid():
+            self._told.wait(_HASTE if in_handler() else _PATIENCE)
+            self._told.set()
+
+
+def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
+    try:
+        thread.start()
+    except RuntimeError:  # as the interpreter ends
+        tell()
+
+
+def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
+    try:
+        found = provenance.of_code(diff=diff)
+        writer.tells(msgpack.packb(provenance.plain(found)))
+    except (RecorderClosed, RecordLost):
+        pass  # closed by the end of the process, which does not wait for git
+    finally:
+        told.set()
+
+
+class Graphs:
+    """Says what each graph is that a recorder is given, once for each version of it."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._told: set[str] = set()
+        self._seen: dict[int, weakref.ref[Any]] = {}
+
+    def tell(self, graph: Any) -> None:
+        """Write it down, unless that was done; a graph that was changed since is another version."""
+        # A graph has a new program after each change; it is made at its first forward.
+        version = getattr(graph, "_program", None) or graph
+        if version is None:
+            return
+        seen = self._seen.get(id(version))
+        if seen is not None and seen() is version:
+            return
+        self._describe(graph, version)
+
+    def _describe(self, graph: Any, version: Any) -> None:
+        try:
+            self._seen[id(version)] = weakref.ref(version)
+            name, described = provenance.of_graph(graph)
+        except (AttributeError, TypeError):
+            return  # told by hand, or by something that is no graph
+        if name not in self._told:
+            self._told.add(name)
+            self._writer.tells(msgpack.packb({f"graph {name}": described}))
 
 
 class ForwardSink(Pending):
@@ -225,7 +329,7 @@ class Recorder:
         self._warned = True
         numbers = sorted(sink.number for sink in several.sinks if getattr(sink, "number", None) is not None)
         which = " or ".join(f"{number:,}" for number in numbers[:3]) if len(numbers) > 1 else "one of several"
-        warn(
+        warn_of_record(
             f"a {kind!r} fact said to run {self._run!r} could be meant for forward {which}, as forwards ran at the "
             "same time or in threads and tasks that cannot be told apart. It and others like it are kept with the run; "
             "recorder.to(number)(fact) says which forward is meant"

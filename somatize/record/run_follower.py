@@ -10,23 +10,22 @@ from typing import Any, NamedTuple, Self
 
 from somatize.errors import NewerFormat, NoStore, StoreError, nearest
 from somatize.store import directory, schema
-from somatize.store.environment import BadValue
-from somatize.store.lines import RunLines
-from somatize.store.opened import Opened, acquire, release
+from somatize.store.journal_reader import Tail
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.open_store import Opened, acquire, release
 from somatize.store.recovery import find_run, journal_files, writer_info
-from somatize.store.tails import Tail
-from somatize.store.view import View, look
+from somatize.store.run_reader import RunLines, StoreSnapshot, look
 
 from .reader import run_row
 from .run_growth import Cursor, Grown, drawn_of, grown
-from .standing import Count, Standing
+from .run_state import ForwardCounts, Standing
 
 _SETTLED = 1.0
 """Seconds for which nothing changes in a directory of which something is missing, before that is damage."""
 RECORDED, DIED, ENDED = "recorded", "died", "ended"
 
 
-class Writing(NamedTuple):
+class WriterActivity(NamedTuple):
     """A process that records a run, or did: until `heard` it wrote, in seconds since 1970."""
 
     pid: int
@@ -35,7 +34,7 @@ class Writing(NamedTuple):
     heard: float
 
 
-class _Found(NamedTuple):
+class _StoreLook(NamedTuple):
     """What one look at the store found; a look may be taken again, so nothing is changed before it is over."""
 
     runs: int
@@ -44,8 +43,8 @@ class _Found(NamedTuple):
     standing: Standing | None = None
     cursor: Cursor | None = None
     grown: Grown | None = None
-    counts: Count = Count()
-    writers: tuple[tuple[int, Writing], ...] = ()
+    counts: ForwardCounts = ForwardCounts()
+    writers: tuple[tuple[int, WriterActivity], ...] = ()
     last: float = 0.0
 
 
@@ -70,7 +69,7 @@ class Followed:
         self.standing: Standing | None = None
         """How the run stands that is followed; None as long as there is none."""
         self.runs = 0
-        self.writers: dict[int, Writing] = {}
+        self.writers: dict[int, WriterActivity] = {}
         self.died_at: float | None = None
         """When the run's last writer was found dead that was alive a look before."""
         self.last = 0.0
@@ -173,12 +172,12 @@ class Followed:
         self._number, self._seen, self.writers = None, None, {}
         return known is not None
 
-    def _find(self, view: View) -> _Found:
+    def _find(self, view: StoreSnapshot) -> _StoreLook:
         infos = dict(view.runs())
         number = self._meant(view, {run: info.last for run, info in infos.items()})
         if number is None or not _was_written(view, number):
             self._near = nearest(self.run or "", [info.name for info in infos.values()])
-            return _Found(len(infos))
+            return _StoreLook(len(infos))
         lines = RunLines(view, number)
         standing, cursor = self.standing, self._cursor
         if standing is None or number != self._number or lines.name != standing.run:
@@ -186,19 +185,19 @@ class Followed:
             cursor = Cursor()
         row = run_row(lines)
         holes = 0 if view.tails_of(number) else row["holes"]  # while it is written, they are about to be
-        return _Found(
+        return _StoreLook(
             len(infos),
             number,
             lines.name,
             standing,
             cursor,
             grown(lines, cursor, [curve.name for curve in standing.curves]),
-            Count(row["forwards"] + holes, row["broke"], row["interrupted"], row["lost"] + holes),
+            ForwardCounts(row["forwards"] + holes, row["broke"], row["interrupted"], row["lost"] + holes),
             tuple((tail.writer, _writing(view, tail)) for tail in view.tails_of(number)),
             row["last"] or 0.0,
         )
 
-    def _meant(self, view: View, runs: dict[int, int]) -> int | None:
+    def _meant(self, view: StoreSnapshot, runs: dict[int, int]) -> int | None:
         """The number of the run to follow: of those with a living writer the one opened last, else the last one."""
         if self.run is not None:
             try:
@@ -210,7 +209,7 @@ class Followed:
             return max(living)[1]
         return max(runs, key=lambda run: (runs[run], run), default=None)
 
-    def _take(self, found: _Found) -> None:
+    def _take(self, found: _StoreLook) -> None:
         self.runs = found.runs
         before = self.state
         if found.standing is None or found.cursor is None or found.grown is None:
@@ -246,23 +245,23 @@ class Followed:
         self.close()
 
 
-def _was_written(view: View, run: int) -> bool:
+def _was_written(view: StoreSnapshot, run: int) -> bool:
     """Whether a run ever had a writer: it is entered a moment before its first one, and has not ended then."""
     prefix = schema.run_prefix(b"v", run)
     known = next(view.reading.items(prefix), None)
     return bool(view.tails_of(run)) or view.run(run).rows > 0 or (known is not None and known[0].startswith(prefix))
 
 
-def _writing(view: View, tail: Tail) -> Writing:
+def _writing(view: StoreSnapshot, tail: Tail) -> WriterActivity:
     rows = tail.gathered.rows.values()
     heard = max((row.when for row in rows), default=tail.about.get("opened", 0)) / 1e6
     info = writer_info(view.reading, tail.writer)
     if info is not None and not rows:
         heard = max(heard, view.run(tail.run).last / 1e6)
-    return Writing(tail.about.get("pid", 0), tail.about.get("host", ""), view.is_alive(tail.writer), heard)
+    return WriterActivity(tail.about.get("pid", 0), tail.about.get("host", ""), view.is_alive(tail.writer), heard)
 
 
-def _marks(opened: Opened, writers: dict[int, Writing]) -> Any:
+def _marks(opened: Opened, writers: dict[int, WriterActivity]) -> Any:
     """What changes whenever something is written, or a writer that is known of dies."""
     try:
         records = opened.records.path.stat()

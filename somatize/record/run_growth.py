@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from somatize.facts import Fact
 from somatize.store import schema
-from somatize.store.environment import BadValue
-from somatize.store.lines import Line, Part, RunLines, Stored
-from somatize.store.packing import field_path, readings, unpack
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.record_format import field_path, readings, unpack
+from somatize.store.run_reader import Line, RunFactsPart, RunLines, Stored
 
 HELD = 64
 """Forwards that are looked at again: of these, something may still be said."""
@@ -30,7 +30,7 @@ _LAST_BROKEN = 20
 _RARE = ("log", "throughput", "broke", "machine", "left")
 
 
-class Row(NamedTuple):
+class ForwardRow(NamedTuple):
     """A forward; `took_us` is -1 where it did not end, `when` in seconds since 1970."""
 
     forward: int
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     when: float
 
 
-class Told(NamedTuple):
+class NewFacts(NamedTuple):
     """Facts that are new, of one forward or, where that is None, of the run as a whole."""
 
     forward: int | None
@@ -54,7 +54,7 @@ class OpenTask(NamedTuple):
     when: float
 
 
-class Column(NamedTuple):
+class CurveColumn(NamedTuple):
     """Numbers of one of the curves, from a stored column."""
 
     place: int
@@ -78,12 +78,12 @@ class Grown:
     """What is new. `columns` and `said` have the numbers of summarised curves; those of others are among the facts."""
 
     cursor: Cursor
-    rows: list[Row] = field(default_factory=list)
-    columns: list[Column] = field(default_factory=list)
+    rows: list[ForwardRow] = field(default_factory=list)
+    columns: list[CurveColumn] = field(default_factory=list)
     said: list[tuple[int, int, str]] = field(default_factory=list)
     """Of a curve by its place, a forward and the text that was said in it."""
-    broken: list[Row] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    broken: list[ForwardRow] = field(default_factory=list)
+    told: list[NewFacts] = field(default_factory=list)
     going_on: list[Line] = field(default_factory=list)
     tasks: dict[str, OpenTask] = field(default_factory=dict)
     """All that are open, by their ids."""
@@ -152,7 +152,7 @@ class _Look:
                 self.lines.damaged(block, error)
         for line in self.lines.lines.values():
             if line.forward >= self.start:
-                made.rows.append(Row(line.forward, line.state, line.took_us, line.when / 1e6))
+                made.rows.append(ForwardRow(line.forward, line.state, line.took_us, line.when / 1e6))
             if line.state == schema.OPEN:
                 made.going_on.append(line)
             self._take_line(made, line.forward, line.took_us, line.texts)
@@ -169,13 +169,13 @@ class _Look:
         begin = bisect_left(forwards, self.before.settled)
         split = max(begin, bisect_left(forwards, self.start))
         for at in range(split, len(forwards)):
-            made.rows.append(Row(forwards[at], states[at], took[at], whens[at] / 1e6))
+            made.rows.append(ForwardRow(forwards[at], states[at], took[at], whens[at] / 1e6))
         some = [at for at in range(begin, split) if states[at] == schema.BROKE][-_LAST_BROKEN:]
-        made.broken += [Row(forwards[at], states[at], took[at], whens[at] / 1e6) for at in some]
+        made.broken += [ForwardRow(forwards[at], states[at], took[at], whens[at] / 1e6) for at in some]
         del made.broken[:-_LAST_BROKEN]
         names = [name if name in ("took_us", "nodes") else path for name, path in zip(self.of, self.paths, strict=True)]
         found = [_numbers(block, name, begin) for name in names] if begin < len(forwards) else []
-        made.columns += [Column(place, *numbers) for place, numbers in enumerate(found) if numbers is not None]
+        made.columns += [CurveColumn(place, *numbers) for place, numbers in enumerate(found) if numbers is not None]
 
     def _take_line(self, made: Grown, forward: int, took_us: int, texts: Mapping[str, str]) -> None:
         if took_us >= 0:
@@ -198,7 +198,7 @@ class _Look:
         for forward, body in reversed(found):
             room -= len(body)
             if room > 0 or self.is_wanted(body):
-                made.told.append(Told(forward, when.get(forward, 0.0), self._unpacked(forward, body)))
+                made.told.append(NewFacts(forward, when.get(forward, 0.0), self._unpacked(forward, body)))
         made.told.reverse()
 
     def _bodies(self, made: Grown) -> Iterator[tuple[int, list[bytes]]]:
@@ -229,7 +229,7 @@ class _Look:
     def _take_own(self, made: Grown) -> None:
         """What is new of it. When it is met first, of all but its end only what tells of streams is read."""
         first = not self.before.own
-        said: list[tuple[Part, bytes]] = []
+        said: list[tuple[RunFactsPart, bytes]] = []
         made.cursor.own = dict(self.before.own)
         skip = {writer: length for writer, (_, length) in self.before.own.items()}
         for part in self.lines.own({writer: position for writer, (position, _) in self.before.own.items()}):
@@ -242,7 +242,7 @@ class _Look:
                     said[:-_LAST_SAID] = [one for one in said[:-_LAST_SAID] if _is_lasting(one[1])]
         if first:
             said = [one for one in said[:-_LAST_SAID] if _is_lasting(one[1])] + said[-_LAST_SAID:]
-        made.told += [Told(None, part.when / 1e6, self._unpacked(schema.OWN, body)) for part, body in said]
+        made.told += [NewFacts(None, part.when / 1e6, self._unpacked(schema.OWN, body)) for part, body in said]
         made.tasks = {one.fact["id"]: OpenTask(one.fact, one.when / 1e6) for one in self.lines.open_tasks()}
 
 

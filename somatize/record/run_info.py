@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from somatize.store import schema
-from somatize.store.environment import BadValue
-from somatize.store.lines import RunLines, Stored
-from somatize.store.packing import unpack
-from somatize.store.view import look
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.record_format import unpack
+from somatize.store.run_reader import RunLines, Stored, look
 
-from .asked import Place, lines_of, opened_at
-from .masking import masked
+from .forward_reader import Place, lines_of, opened_at
+from .provenance import masked
 
 _GRAPH = "graph "
 _HIDDEN = frozenset({"run", "name", "fields"})

@@ -13,11 +13,10 @@ from typing import Any
 from somatize.errors import RecordError, nearest
 from somatize.facts import Fact
 from somatize.store import schema
-from somatize.store.lines import RunLines
-from somatize.store.packing import unpack
-from somatize.store.view import look
+from somatize.store.record_format import unpack
+from somatize.store.run_reader import RunLines, look
 
-from .asked import Place, lines_of, opened_at
+from .forward_reader import Place, lines_of, opened_at
 from .run_info import writers_of
 
 _Said = tuple[int | None, Fact]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from somatize.utils.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from .events import EventKind, LogEntry, LogEvent, TaskEvent
-    from .log_configuration import LogConfiguration, configure_logging
+    from .listeners import EventKind, LogEntry, LogEvent, TaskEvent
+    from .logs import LogConfiguration, configure_logging
     from .status import Status
     from .tasks import Task
     from .throughput import Throughput, ThroughputStats
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EventKind": "events",
-    "LogEntry": "events",
-    "LogConfiguration": "log_configuration",
-    "LogEvent": "events",
+    "EventKind": "listeners",
+    "LogEntry": "listeners",
+    "LogConfiguration": "logs",
+    "LogEvent": "listeners",
     "Status": "status",
     "Task": "tasks",
-    "TaskEvent": "events",
+    "TaskEvent": "listeners",
     "Throughput": "throughput",
     "ThroughputStats": "throughput",
-    "configure_logging": "log_configuration",
+    "configure_logging": "logs",
 }
 """What is loaded when it is first asked for: who only wants the units in which things are told waits for none of it."""
 

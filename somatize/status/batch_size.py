@@ -96,7 +96,7 @@ def _count(said: Any) -> int | None:
 _RAGGED = ("rows of several lengths",)
 
 
-class Size(NamedTuple):
+class BatchSize(NamedTuple):
     """How much work a batch may be, in which unit, and what the batches have in common that are alike.
 
     `work` is None where nothing can be said, `alike` None where it cannot be seen of which batches this is one.
@@ -107,7 +107,7 @@ class Size(NamedTuple):
     alike: Hashable = None
 
 
-def size_of(batch: Any, samples: int | None) -> Size:
+def size_of(batch: Any, samples: int | None) -> BatchSize:
     """The size of a batch: the nodes of graphs, else the elements of its arrays, else its samples. Never raises.
 
     Batches are alike that hold arrays and rows of the same shapes, and the same whole numbers, in the same places.
@@ -125,7 +125,7 @@ def size_of(batch: Any, samples: int | None) -> Size:
         nodes = _nodes_in(batch)
     except Exception:
         nodes = None
-    return Size(unit, work, alike) if nodes is None else Size("nodes", nodes, alike)
+    return BatchSize(unit, work, alike) if nodes is None else BatchSize("nodes", nodes, alike)
 
 
 def _shapes(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:

@@ -1,34 +1,152 @@
-"""The Status a user holds: what is going on in this process, each part by delegation."""
+"""`Status`: the tasks, log records and throughput of this process, each by delegation."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, Self, TypeAlias, TypeVar
+from operator import length_hint
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar
 
-from somatize.errors import BadOption
+from somatize.errors import BadOption, nearest
 from somatize.watching import watchers as watching
 
-from .events import LogEntry
-from .forwards import ForwardTasks
-from .listening import Listener
-from .log_configuration import LogConfiguration, configure_logging
-from .logs import Listening, Logs
-from .options import Options
+from .forward_tasks import ForwardTasks
+from .listeners import EventKind, Listener, LogEntry, Ticker
+from .logs import Listening, LogConfiguration, Logs, configure_logging
 from .status_facts import Speaking
-from .task_tree import Tree, carried
-from .tasks import Task, looked_at
+from .task_tree import BROKEN_OFF, Tree, carried
+from .tasks import OPEN, Task, looked_at
 from .throughput import Distant, Throughput
-from .ticking import Ticker
-from .tracking import Track
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a Status; see there."""
+
+    log_history: int = 200
+    window: int = 50
+    profile_flops: bool = True
+    loggers: Iterable[str] = ("somatize",)
+    warnings: bool = False
+    watching: watching.Watching = None
+    log_facts: int | str | None = "INFO"
+    clock: Callable[[], int] = perf_counter_ns
+
+    def __post_init__(self) -> None:
+        self._whole("log_history", 0)
+        self._whole("window", 1)
+        for name in ("profile_flops", "warnings"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadOption(f"{name}={getattr(self, name)!r}: it is True or False")
+        if not callable(self.clock):
+            raise BadOption(f"clock={self.clock!r}: it is called and gives nanoseconds, as time.perf_counter_ns does")
+        object.__setattr__(self, "loggers", self._names())
+        self.lowest()
+
+    def _whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or value < least:
+            raise BadOption(f"{name}={value!r}: it is a whole number, {least} or more")
+
+    def _names(self) -> tuple[str, ...]:
+        if isinstance(self.loggers, str):
+            raise BadOption(f'loggers={self.loggers!r} is one text; give a tuple of names: loggers=("{self.loggers}",)')
+        names = tuple(self.loggers)
+        for name in names:
+            if not isinstance(name, str):
+                raise BadOption(f'loggers holds {name!r}; it takes names as for logging.getLogger, "" for the root')
+        return names
+
+    def lowest(self) -> int | None:
+        """The level from which a log record is said as a fact, as a number; None for none."""
+        level = self.log_facts
+        if level is None or (isinstance(level, int) and not isinstance(level, bool)):
+            return level
+        known = logging.getLevelNamesMapping()
+        if level not in known:
+            raise BadOption(f"log_facts={level!r} is no level of logging{nearest(str(level).upper(), list(known))}")
+        return known[level]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """The options in a mapping. Raises `BadOption` for one that there is not, with the nearest."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                offered = nearest(str(name), known) or f"; there are {', '.join(known)}"
+                raise BadOption(f"a Status has no option {name!r}{offered}")
+        return cls(**{name: value for name, value in given.items() if value is not None or name == "log_facts"})
+
+
 T = TypeVar("T")
+
+
+class Track(Generic[T]):
+    """An iterable that shows the loop over it as a task, from its first item to its end.
+
+    Each loop is a task of its own. A loop that is left early lets go of its iterator, which ends the task, also
+    where this iterable is held on to. `next` and `close` work on it as on a generator.
+    """
+
+    def __init__(self, tree: Tree, items: Iterable[T], name: str, total: float | None) -> None:
+        self._tree = tree
+        self._items = items
+        self._name = name
+        self._total = total
+        self._own: Generator[T, None, None] | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return self._own if self._own is not None else self._walk()
+
+    def __next__(self) -> T:
+        if self._own is None:
+            self._own = self._walk()
+        return next(self._own)
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Break off what `next` began."""
+        if self._own is not None:
+            self._own.close()
+
+    def _walk(self) -> Generator[T, None, None]:
+        tree = self._tree
+        listeners = tree.listeners
+        task = tree.open(self._name, _length(self._items) if self._total is None else self._total)
+        mark: str | None = BROKEN_OFF
+        try:
+            for item in self._items:
+                yield item
+                task._done += 1
+                if listeners.followers and task.state is OPEN:
+                    tree.updated(task)
+            mark = None
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # the iterable's own; what the loop's body raises does not come by here
+            tree.end(task, EventKind.FAILED, error)
+            raise
+        finally:
+            tree.end(task, EventKind.FINISHED, mark=mark)
+
+
+def _length(items: object) -> int | None:
+    # Asked and not tried: a length that raises is no length, and one that lies is put right on the way.
+    try:
+        return length_hint(items, -1) if not hasattr(items, "__len__") else len(items)
+    except Exception:
+        return None
 
 
 class Status:

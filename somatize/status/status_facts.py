@@ -20,11 +20,11 @@ from somatize.facts import Fact, said
 from somatize.watching import forwards
 from somatize.watching import watchers as watching
 
-from .task_tree import Ended
+from .task_tree import TaskEndMessage
 from .tasks import FAILED, OPEN, Task
 
 if TYPE_CHECKING:
-    from .events import LogEntry
+    from .listeners import LogEntry
     from .throughput import Distant, Throughput
 
 WRITTEN_AFTER = 250_000_000
@@ -182,7 +182,7 @@ class Speaking:
 
 def _is_timing(record: logging.LogRecord) -> bool:
     """Whether a record says that a task ended, which its own fact says."""
-    return isinstance(record.args, tuple) and bool(record.args) and isinstance(record.args[0], Ended)
+    return isinstance(record.args, tuple) and bool(record.args) and isinstance(record.args[0], TaskEndMessage)
 
 
 def _told(watcher: Any, fact: Fact, in_forward: bool) -> None:

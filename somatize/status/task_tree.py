@@ -18,8 +18,7 @@ from typing import Any, Protocol
 from somatize import facts
 from somatize.utils.units import duration
 
-from .events import EventKind
-from .listening import Listeners
+from .listeners import EventKind, Listeners
 from .tasks import FAILED, FINISHED, OPEN, Entered, Task, checked_total, looked_at
 
 THROTTLE = 100_000_000
@@ -196,7 +195,7 @@ class Tree:
                 self.speaker.ended(task)
             level = logging.INFO if task.parent is None else logging.DEBUG
             if self.writes and _log.isEnabledFor(level):
-                _log.log(level, "%s", Ended(task))
+                _log.log(level, "%s", TaskEndMessage(task))
         task.where = None
 
     def updated(self, task: Task) -> None:
@@ -266,7 +265,7 @@ def _below(task: Task) -> list[Task]:
     return found
 
 
-class Ended:
+class TaskEndMessage:
     """The sentence about a task that ended, made only if someone writes it."""
 
     __slots__ = ("task",)

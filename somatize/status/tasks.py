@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from somatize.errors import BadOption
 
-from .events import EventKind
+from .listeners import EventKind
 
 if TYPE_CHECKING:
-    from .forwards import ForwardTasks
+    from .forward_tasks import ForwardTasks
     from .task_tree import Tree
 
 OPEN, FINISHED, FAILED = "open", "finished", "failed"

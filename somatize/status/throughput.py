@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 from somatize.codecs import tensors
 from somatize.errors import BadOption
 
-from .batch_size import Size, samples_in, size_of
-from .flop_estimates import FlopEstimates, Mode, Ran
-from .flops import Count, Counter
+from .batch_size import BatchSize, samples_in, size_of
+from .flops import Counter, FlopCount, FlopEstimates, MeasuredStep, StepMode
 from .task_tree import Tree
 
 T = TypeVar("T")
@@ -48,7 +47,7 @@ class _Batch(NamedTuple):
     step: int
     waited: int | None
     samples: int | None
-    ran: Ran  # under the counter, which takes time of its own, where it holds a count
+    ran: MeasuredStep  # under the counter, which takes time of its own, where it holds a count
 
 
 class Throughput:
@@ -106,7 +105,7 @@ class Throughput:
             self._mark = self._waited = None
             self.flush()
 
-    def step(self, batch: Any = None, *, samples: int | None = None, work: float | None = None) -> Step:
+    def step(self, batch: Any = None, *, samples: int | None = None, work: float | None = None) -> StreamStep:
         """Count what runs in a ``with`` block as one batch, of `samples` samples or as many as `batch` seems to hold.
 
         `work` is a number that its arithmetic is proportional to; batches of the same are alike. Without it that is
@@ -118,9 +117,9 @@ class Throughput:
         known = _whole(samples) if samples is not None else samples_in(batch)
         if work is not None:
             amount = _amount(work)
-            return Step(self, known, Size("work", amount, ("work", amount)))
+            return StreamStep(self, known, BatchSize("work", amount, ("work", amount)))
         profiled = self.profiles and tensors.loaded() is not None
-        return Step(self, known, size_of(batch, known) if profiled else Size())
+        return StreamStep(self, known, size_of(batch, known) if profiled else BatchSize())
 
     def stats(self) -> ThroughputStats:
         """How it goes; costs a pass over the window."""
@@ -144,7 +143,7 @@ class Throughput:
             waiting=min(1.0, sum(waits) / span) if waits and span > 0 else None,
         )
 
-    def counter(self, recording: bool, size: Size) -> Counter | None:
+    def counter(self, recording: bool, size: BatchSize) -> Counter | None:
         """The counter of the step that begins, if it is to be counted."""
         with self._tree.lock:
             if not self.estimates.begins(recording, size):
@@ -152,7 +151,7 @@ class Throughput:
         counter = Counter()
         return counter if counter.begin() else None
 
-    def add(self, began: int, ended: int, samples: int | None, ran: Ran, preparing: int) -> None:
+    def add(self, began: int, ended: int, samples: int | None, ran: MeasuredStep, preparing: int) -> None:
         """A step began and ended then, and ran so; `preparing` is what it took to begin it."""
         now = self._tree.clock()
         with self._tree.lock:
@@ -205,7 +204,7 @@ class Distant:
         return self._stats
 
 
-class Step:
+class StreamStep:
     """One batch at work, a context manager."""
 
     __slots__ = (
@@ -221,7 +220,7 @@ class Step:
         "_throughput",
     )
 
-    def __init__(self, throughput: Throughput, samples: int | None, size: Size) -> None:
+    def __init__(self, throughput: Throughput, samples: int | None, size: BatchSize) -> None:
         self._throughput = throughput
         self._samples = samples
         self._size = size
@@ -260,17 +259,17 @@ class Step:
         if error is None:
             if self._throughput.before is not None:
                 self._throughput.ended_in = self._throughput.before()
-            mode, compiled = Mode(self._recording, self._passes_of(count)), tensors.compiled()
+            mode, compiled = StepMode(self._recording, self._passes_of(count)), tensors.compiled()
             # What is compiled records operations of its own on the way.
             recorded = self._recorded_since() if compiled == self._compiled else None
-            ran = Ran(mode, self._size, count, recorded, compiled > 0)
+            ran = MeasuredStep(mode, self._size, count, recorded, compiled > 0)
             self._throughput.add(self._began, ended, self._samples, ran, self._preparing)
 
     def _recorded_since(self) -> int | None:
         now = tensors.recorded() if self._recorded is not None else None
         return now - self._recorded if now is not None and self._recorded is not None else None
 
-    def _passes_of(self, count: Count | None) -> int | None:
+    def _passes_of(self, count: FlopCount | None) -> int | None:
         """How many backward passes ran in it; None where that cannot be told."""
         before, now = self._passes, self._passes_so_far(tensors.backward_passes)
         if before is not None and now is not None:

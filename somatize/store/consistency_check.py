@@ -13,13 +13,12 @@ import msgpack
 from somatize.errors import DamagedStore, SomatizeError
 
 from . import directory, journal, schema, values
-from .columns import Chunk
-from .environment import BadValue, Reading
-from .gather import Gathered
-from .opened import Opened
-from .packing import unpack
-from .pages import verify
+from .lmdb_environment import BadValue, ReadTransaction
+from .lmdb_files import verify
+from .open_store import Opened
+from .record_format import Chunk, unpack
 from .recovery import journal_files
+from .rows import JournalRows
 from .schema import RunInfo
 
 _ALL_PAGES = 1 << 40
@@ -42,7 +41,7 @@ def check(opened: Opened) -> list[str]:
     return wrong
 
 
-def _records(reading: Reading) -> Iterator[str]:
+def _records(reading: ReadTransaction) -> Iterator[str]:
     runs: dict[int, RunInfo] = {}
     for key, sealed in _kind(reading, b"r"):
         try:
@@ -58,14 +57,14 @@ def _records(reading: Reading) -> Iterator[str]:
                 yield f"the key {key!r} belongs to no run"
 
 
-def _kind(reading: Reading, prefix: bytes) -> Iterator[tuple[bytes, bytes | memoryview]]:
+def _kind(reading: ReadTransaction, prefix: bytes) -> Iterator[tuple[bytes, bytes | memoryview]]:
     for key, value in reading.items(prefix):
         if not key.startswith(prefix):
             return
         yield key, value
 
 
-def _names(reading: Reading, runs: dict[int, RunInfo]) -> Iterator[str]:
+def _names(reading: ReadTransaction, runs: dict[int, RunInfo]) -> Iterator[str]:
     found: dict[int, bytes] = {}
     for key, sealed in _kind(reading, b"n"):
         try:
@@ -82,7 +81,7 @@ def _names(reading: Reading, runs: dict[int, RunInfo]) -> Iterator[str]:
 class _Run:
     """One run's invariants."""
 
-    def __init__(self, reading: Reading, run: int, info: RunInfo) -> None:
+    def __init__(self, reading: ReadTransaction, run: int, info: RunInfo) -> None:
         self._reading = reading
         self._run = run
         self._info = info
@@ -192,7 +191,7 @@ def _unpacks(body: bytes) -> bool:
         return False
 
 
-def _values(opened: Opened, reading: Reading) -> Iterator[str]:
+def _values(opened: Opened, reading: ReadTransaction) -> Iterator[str]:
     held: set[str] = set()
     for digest, data in values.digests(reading):
         held.add(digest)
@@ -235,6 +234,6 @@ def _journal(path: Path) -> Iterator[str]:
         if not journal.is_journal(content):
             yield "it is not a journal"
         return
-    gathered = Gathered(0, found[0]["fields"]).take(content[found[1] :], found[1])
+    gathered = JournalRows(0, found[0]["fields"]).take(content[found[1] :], found[1])
     for at, length in gathered.damaged:
         yield f"{length} bytes from {at} on are damaged"

@@ -18,7 +18,7 @@ from zlib import crc32
 
 import msgpack
 
-from .environment import Buffer
+from .lmdb_environment import Buffer
 
 RECORD, PART, END, LATE, ABOUT = 1, 2, 3, 4, 5
 

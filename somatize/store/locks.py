@@ -1,17 +1,31 @@
-"""The locks of a store: byte ranges of one file, which the system lets go of when their process dies.
+"""Locks that writers share: byte ranges of one file, and the counter of each run's forwards.
 
 POSIX record locks are what a crash cannot leave behind, what a reused pid cannot fake, and what a forked child
 does not inherit. Their one trap is that closing any descriptor of the file drops all that the process holds: so a
 process has the file open once, in its `Opened`, and nothing else ever opens it.
+
+A number is taken and its entry written in one go, so that whoever sees a number knows that all below it are
+written, or that their writers died in between and they are lost. A writer alone on its run counts without a system
+call. One that comes second says so in the shared page and waits until the first is not in the middle of taking a
+number; from then on both take a lock for each. (The wait is some milliseconds, far longer than a processor keeps a
+store to itself, so a first writer that began before it saw the mark is seen to be busy.)
 """
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import struct
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+from somatize.errors import RecordError
+from somatize.utils.interrupts import Alone
+
+from . import speedups
 
 # struct flock: type, whence, start, length and pid; on the BSDs and macOS the first two come last.
 _LINUX = sys.platform.startswith("linux")
@@ -91,3 +105,103 @@ def _question(offset: int) -> bytes:
 def _answered(answer: bytes) -> int:
     fields = _FLOCK.unpack(answer)
     return int(fields[0] if _LINUX else fields[3])
+
+
+_SLOT = 16
+_PAGE = mmap.ALLOCATIONGRANULARITY
+SEVERAL, BUSY = 0, 1
+_SETTLED = 0.003
+_PATIENCE = 20.0
+
+
+class RunGate(Alone):
+    """The place where the forwards of one run get their numbers. One per run and process; its threads share it.
+
+    What is done `alone`, with its `lock` held, also guards the journals of the run's writers in this process.
+    """
+
+    def __init__(self, path: Path, run: int, held: Locks) -> None:
+        super().__init__(speedups.lock())
+        self._locks = held
+        self._offset = of_run(run)
+        start = run * _SLOT // _PAGE * _PAGE
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._allocate(fd, start)
+            self._map = mmap.mmap(fd, _PAGE, offset=start)
+        finally:
+            os.close(fd)
+        at = run * _SLOT - start
+        whole = memoryview(self._map)
+        self.count = whole[at : at + 8].cast("Q")
+        self.flags = whole[at + 8 : at + 10]
+        self._holding = False
+
+    @staticmethod
+    def _allocate(fd: int, start: int) -> None:
+        # Written, not only made longer: a page that the disk has no room for would end the process at its first use.
+        length = os.fstat(fd).st_size
+        if length < start + _PAGE:
+            os.pwrite(fd, bytes(start + _PAGE - length), length)
+
+    def begin(self, following: int) -> None:
+        """Begin as the run's only writing process; `following` is the next number."""
+        self.count[0] = following
+        self.flags[BUSY] = 0
+        self.flags[SEVERAL] = 0
+
+    def join(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
+        """Begin beside other processes; raises `RecordError` if one is stopped in the middle of a record.
+
+        `following` tells the next number, and is asked only if the others turn out to be gone.
+        """
+        if self.flags[SEVERAL]:
+            return
+        self.flags[SEVERAL] = 1
+        until = time.monotonic() + _PATIENCE
+        time.sleep(_SETTLED)
+        while self.flags[BUSY]:
+            if not others_live():
+                self.begin(following())
+                return
+            if time.monotonic() > until:
+                raise RecordError(
+                    "another process is stopped in the middle of writing to this run; end it, or use another run"
+                )
+            time.sleep(0.001)
+
+    def take(self) -> int:
+        """The next number. Call with `lock` held, write the number down, and `leave` whatever happens."""
+        flags = self.flags
+        flags[BUSY] = 1
+        if flags[SEVERAL]:
+            self.hold()
+        number = self.count[0]
+        self.count[0] = number + 1
+        return number
+
+    def hold(self) -> None:
+        """Keep other processes from taking numbers until `leave`."""
+        self._holding = True  # first: to let go of what one has not does no harm
+        self._locks.hold(self._offset)
+
+    def give_back(self, number: int) -> None:
+        """The number was not written down, and nobody was let in since it was taken: the next one gets it."""
+        if self.count[0] == number + 1:
+            self.count[0] = number
+
+    def leave(self) -> None:
+        """Let others take numbers; called again where an interrupt kept it from that."""
+        if self._holding:
+            self._locks.release(self._offset)
+            self._holding = False
+        self.flags[BUSY] = 0
+
+    def close(self) -> None:
+        """Let the shared page go."""
+        try:
+            self.count.release()
+            self.flags.release()
+            self._map.close()
+        except BufferError:
+            pass  # a writer that was never begun still looks at it, and goes with it

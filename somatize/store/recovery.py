@@ -17,16 +17,15 @@ from typing import Any
 from somatize.errors import DamagedStore, StoreError
 from somatize.facts import encodable
 from somatize.utils.interrupts import Descriptor
-from somatize.utils.notices_part import warn
+from somatize.utils.notices import warn_of_record
 
 from . import journal, locks, schema
-from .absorb import end_open
-from .committer import read_from, take_in
-from .environment import BadValue, Reading, Writing
-from .gather import Gathered
-from .opened import Opened, Reference, served
+from .commit import end_open, read_from, take_in
+from .journal_reader import tell_damage
+from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
+from .open_store import Opened, Reference, served
+from .rows import JournalRows
 from .schema import RunInfo, WriterInfo
-from .tails import tell_damage
 from .writer import Writer
 
 _SLICE = 4 << 20
@@ -65,7 +64,7 @@ def open_writer(
         try:
             repair(opened)
         except OSError as error:
-            warn(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
+            warn_of_record(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
         run = _enter(opened, name)
         following = _begin_counting(opened, run)
         made: list[Writer] = []
@@ -119,7 +118,7 @@ def _started() -> str:
     return fields[19] if len(fields) > 19 else ""
 
 
-def find_run(reading: Reading | Writing, name: str) -> int | None:
+def find_run(reading: ReadTransaction | WriteTransaction, name: str) -> int | None:
     """The number of a run."""
     key = schema.name_key(name)
     sealed = reading.get(key)
@@ -136,7 +135,7 @@ def _enter(opened: Opened, name: str) -> int:
         raise StoreError(f"run {name!r} cannot be entered in {opened.path}: {error.strerror or error}") from error
 
 
-def _register(txn: Writing, name: str) -> int:
+def _register(txn: WriteTransaction, name: str) -> int:
     known = find_run(txn, name)
     if known is not None:
         return known
@@ -161,7 +160,7 @@ def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
     return following
 
 
-def _highest(reading: Reading, run: int) -> int:
+def _highest(reading: ReadTransaction, run: int) -> int:
     key = schema.run_key(run)
     highest = schema.unpack_run(key, reading.get(key) or b"").highest
     prefix = schema.run_prefix(b"o", run)
@@ -181,7 +180,7 @@ def _highest_in(path: Path, run: int) -> int:
     found = journal.read_header(content)
     if found is None or found[0]["run"] != run:
         return -1
-    gathered = Gathered(0, ()).take(content[found[1] :], 0)
+    gathered = JournalRows(0, ()).take(content[found[1] :], 0)
     return max((forward for forward in gathered.rows if forward != schema.OWN), default=-1)
 
 
@@ -234,7 +233,7 @@ def repair(opened: Opened) -> None:
         try:
             _take_in_file(opened, path, writer, generation)
         except DamagedStore as damage:
-            warn(str(damage))
+            warn_of_record(str(damage))
         finally:
             opened.locks.release(locks.of_writer(writer))
     _end_orphans(opened)
@@ -270,7 +269,7 @@ def _take_in_rest(
         at = known.offset
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
-        gathered = Gathered(writer, about["fields"], generation)
+        gathered = JournalRows(writer, about["fields"], generation)
         gathered.take_to_store(read_from(fd, at, _SLICE), at)
         tell_damage(path, gathered)
         at = gathered.read_to or at
@@ -281,7 +280,7 @@ def _take_in_rest(
             return
 
 
-def writer_info(reading: Reading | Writing, writer: int) -> WriterInfo | None:
+def writer_info(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterInfo | None:
     """What the store knows of a writer."""
     key = schema.writer_key(writer)
     sealed = reading.get(key)
@@ -294,7 +293,7 @@ def _end_orphans(opened: Opened) -> None:
         opened.records.write(lambda txn: end_open(txn, run, writer, ()))  # noqa: B023
 
 
-def _orphans(opened: Opened, reading: Reading) -> Iterator[tuple[int, int]]:
+def _orphans(opened: Opened, reading: ReadTransaction) -> Iterator[tuple[int, int]]:
     for key, sealed in reading.items(b"o"):
         if key[:1] != b"o":
             return

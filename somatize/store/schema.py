@@ -28,7 +28,7 @@ from zlib import crc32
 
 import msgpack
 
-from .environment import BadValue, Buffer
+from .lmdb_environment import BadValue, Buffer
 
 OK, BROKE, INTERRUPTED, LOST, OPEN = 1, 2, 3, 4, 5
 STATES = {OK: "ok", BROKE: "broke", INTERRUPTED: "interrupted", LOST: "lost", OPEN: "open"}

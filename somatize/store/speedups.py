@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from somatize.facts import KINDS, Fact
 
-from .packing import parted_path
+from .record_format import parted_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
     from contextlib import AbstractContextManager
     from types import ModuleType
 
-    from .numbers import RunGate
+    from .locks import RunGate
 
 VERSION = 3
 """Of `_speedups`, as it is called from here."""

@@ -11,13 +11,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from somatize.errors import BadName, NotStored, SomatizeError, StoreClosed
 
-from . import directory, kept, values
-from .kept import Entry as Kept
-from .limits import Limit, bytes_of, seconds_of
-from .opened import Opened, exclusive, hold
-from .values import Named
+from . import directory, kept_values, values
+from .kept_values import KeptEntry as Kept
+from .kept_values import Limit, bytes_of, seconds_of
+from .open_store import Opened, exclusive, hold
+from .values import StoreName
 
-__all__ = ["Kept", "Named", "Store"]
+__all__ = ["Kept", "Store", "StoreName"]
 
 _FORWARDS = "run/"
 _P = ParamSpec("_P")
@@ -90,7 +90,7 @@ class Store:
     def put(self, data: bytes | bytearray | memoryview) -> str:
         """Hold bytes and give their digest. On the disk when this returns, and there to stay."""
         digest = values.put(self.opened, data)
-        kept.by_hand(self.opened, digest)
+        kept_values.by_hand(self.opened, digest)
         return digest
 
     @_refusing
@@ -116,13 +116,13 @@ class Store:
         return values.resolve(self.opened, b"n", name).digest
 
     @_refusing
-    def bound(self, prefix: str = "") -> list[Named]:
+    def bound(self, prefix: str = "") -> list[StoreName]:
         """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
 
         Forwards come by run, then number; the time is when they were written down, and the `meta` says their
         `state` and `writer`. Costs about a microsecond a forward.
         """
-        from .listing import forwards_named
+        from .maintenance import forwards_named
 
         return forwards_named(self.opened, prefix) + values.named(self.opened, b"n", prefix)
 
@@ -142,20 +142,20 @@ class Store:
 
     def keep_bytes(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
         """`keep`, for bytes that a codec wrote."""
-        kept.keep(self.opened, values.check_name(name), data, meta)
+        kept_values.keep(self.opened, values.check_name(name), data, meta)
         if self._limit is not None:
             self._limit.kept(self.opened, len(data))
 
     def keep_all(self, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
         """`keep_bytes` for several names, none of them large, with one wait for the disk: all of them or none."""
-        kept.keep_all(self.opened, entries)
+        kept_values.keep_all(self.opened, entries)
         if self._limit is not None:
             self._limit.kept(self.opened, sum(len(data) for _, data, _ in entries))
 
     @_refusing
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
-        return kept.value_of(kept.recall(self.opened, name))
+        return kept_values.value_of(kept_values.recall(self.opened, name))
 
     @_refusing
     def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
@@ -163,7 +163,7 @@ class Store:
 
         With `node` only what is kept of it, with `run` only what was kept by forwards recorded in that run.
         """
-        return [entry for entry in kept.entries(self.opened, prefix) if _is_of(entry, node, run)]
+        return [entry for entry in kept_values.entries(self.opened, prefix) if _is_of(entry, node, run)]
 
     @_refusing
     def provenance(self, name: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Store:
         The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
         """
         found = values.resolve(self.opened, b"k", name)
-        return {"name": found.name, "when": found.when, **kept.shown(found.meta)}
+        return {"name": found.name, "when": found.when, **kept_values.shown(found.meta)}
 
     @_refusing
     def prune(
@@ -191,14 +191,14 @@ class Store:
             raise ValueError("prune() needs to know what: max_bytes='20GB', older_than= or unused_for= (seconds)")
         size = None if max_bytes is None else bytes_of(max_bytes)
         older, unused = seconds_of(older_than, "older_than"), seconds_of(unused_for, "unused_for")
-        return kept.forget(
-            self.opened, lambda all: kept.to_prune(all, max_bytes=size, older_than=older, unused_for=unused)
+        return kept_values.forget(
+            self.opened, lambda all: kept_values.to_prune(all, max_bytes=size, older_than=older, unused_for=unused)
         )
 
     @_refusing
     def drop(self, node: str, run: str | None = None) -> list[Kept]:
         """Take away what is kept of one node, or only what forwards of one run kept of it; gives those that went."""
-        return kept.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
+        return kept_values.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
 
     # -- keeping house
 
@@ -218,7 +218,7 @@ class Store:
 
         Raises `UnknownRun`, and `RecordError` for a run that a recorder has open.
         """
-        from .housekeeping import forget
+        from .maintenance import forget
 
         forget(self.opened, [run] if isinstance(run, str) else run)
 
@@ -228,7 +228,7 @@ class Store:
 
         Raises `RecordError` for a run that a recorder has open.
         """
-        from .housekeeping import rename
+        from .maintenance import rename
 
         rename(self.opened, run, to)
 
@@ -238,14 +238,14 @@ class Store:
 
         Writes the store anew, so it needs the room for a second one meanwhile.
         """
-        from .housekeeping import compact
+        from .maintenance import compact
 
         compact(self.opened)
 
     @_refusing
     def copy(self, path: str | os.PathLike[str]) -> Store:
         """Copy the store as it is now to a place where there is none, also while others write to it."""
-        from .housekeeping import copy
+        from .maintenance import copy
 
         target = Path(os.path.realpath(os.fspath(path)))
         copy(self.opened, target, Store)

@@ -26,8 +26,8 @@ import msgpack
 from somatize.errors import BadName, DamagedStore, NotStored
 
 from . import directory, schema
-from .environment import BadValue, Reading, Writing
-from .opened import Opened
+from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
+from .open_store import Opened
 
 LARGE = 1 << 20
 """Bytes from which on a value is a file of its own."""
@@ -36,7 +36,7 @@ LONGEST_NAME = 4096
 _WHOLE_IN_KEY = 400
 
 
-class Named(NamedTuple):
+class StoreName(NamedTuple):
     """A name of a store: of a forward's record, of bytes bound by hand, or of a kept value."""
 
     name: str
@@ -86,7 +86,7 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
         write_file(file_of(opened, digest), data)
     held = b"" if len(data) >= LARGE else bytes(data)
 
-    def work(txn: Writing) -> None:
+    def work(txn: WriteTransaction) -> None:
         # Whoever prunes takes files away within a transaction: in this one, it is there to stay.
         if len(data) >= LARGE and not file_of(opened, digest).is_file():
             write_file(file_of(opened, digest), data)
@@ -121,7 +121,7 @@ def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str,
     except (TypeError, ValueError, OverflowError) as error:
         raise BadName(f"what is said of {name!r} must be plain: text, numbers, lists and dicts ({error})") from error
 
-    def work(txn: Writing) -> bool:
+    def work(txn: WriteTransaction) -> bool:
         if txn.get(_digest_key(digest)) is None:
             raise NotStored(f"{name!r} cannot be bound to {digest}: the store holds nothing of that digest")
         if claim and txn.get(key) is not None:
@@ -144,11 +144,11 @@ def resolve(opened: Opened, kind: bytes, name: str) -> Binding:
         raise DamagedStore(f"what {opened.path} holds under the name {name!r} is damaged") from None
 
 
-def named(opened: Opened, kind: bytes, prefix: str) -> list[Named]:
+def named(opened: Opened, kind: bytes, prefix: str) -> list[StoreName]:
     """The names that begin with `prefix`, in their order. A damaged one is named and skipped."""
-    from somatize.utils.notices_part import warn
+    from somatize.utils.notices import warn_of_record
 
-    def work(reading: Reading) -> list[Named]:
+    def work(reading: ReadTransaction) -> list[StoreName]:
         found = []
         start = kind + prefix.encode("utf-8", "surrogatepass")[:_WHOLE_IN_KEY]
         for key, sealed in reading.items(start):
@@ -157,16 +157,16 @@ def named(opened: Opened, kind: bytes, prefix: str) -> list[Named]:
             try:
                 name, _, when, meta = msgpack.unpackb(schema.unseal(key, sealed))
             except BadValue:
-                warn(f"the name under {key!r} in {opened.path} is damaged; it was skipped")
+                warn_of_record(f"the name under {key!r} in {opened.path} is damaged; it was skipped")
                 continue
             if name.startswith(prefix):
-                found.append(Named(name, when, meta))
+                found.append(StoreName(name, when, meta))
         return found
 
     return sorted(opened.values.read_retried(work), key=lambda one: one.name)
 
 
-def digests(reading: Reading) -> Iterator[tuple[str, bytes]]:
+def digests(reading: ReadTransaction) -> Iterator[tuple[str, bytes]]:
     """Every digest with what is held under it."""
     for key, held in reading.items(b"d"):
         if key[:1] != b"d":

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from somatize.errors import RecordLost
-from somatize.utils.notices_part import warn
+from somatize.utils.notices import warn_of_record
 
-from . import locks, packing
-from .appending import ROTATE, Appender
-from .committer import take_in
-from .gather import Gathered
+from . import locks, record_format
+from .appender import ROTATE, Appender, ForwardPart, Pending, ends
+from .commit import take_in
 from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
-from .numbers import BUSY, SEVERAL
-from .opened import Reference, served
-from .pending import Part, Pending, ends
+from .locks import BUSY, SEVERAL
+from .open_store import Reference, served
+from .rows import JournalRows
 from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
@@ -257,12 +256,14 @@ class Writer(Appender):
         if pending.parted and not facts and inside == pending.told_inside:
             pending.since = monotonic()
             return
-        inside = pending.without(inside, {fact.get("node") for fact in facts if fact.get("fact") in packing.COUNTED})
+        inside = pending.without(
+            inside, {fact.get("node") for fact in facts if fact.get("fact") in record_format.COUNTED}
+        )
         body, nodes, texts = self.packer.pack(facts)
         summary = self.packer.summary(texts, inside=inside)
         state = 0 if pending.parted else OPEN  # said with its first part only
         self.batch.give_up()
-        part = Part(pending, len(facts), inside, next(filter(ends, facts), pending.ended))
+        part = ForwardPart(pending, len(facts), inside, next(filter(ends, facts), pending.ended))
         self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.leaves)
         if spilled:
             part.leaves()
@@ -372,7 +373,7 @@ class Writer(Appender):
         if not self.opened.is_there():
             return
         if not self.closed_in_store:
-            gathered = Gathered(self.id, self.fields)
+            gathered = JournalRows(self.id, self.fields)
             self.opened.records.write(lambda txn: take_in(txn, self.run, gathered, self.taken, self.about, closed=True))
         for generation in list(self._files):
             self._drop_file(generation)
@@ -407,7 +408,7 @@ class Writer(Appender):
                 f"{lost} entries of run {self.name!r} could not be written to {self.opened.path}; they are lost"
             )
         if problem is not None:
-            warn(
+            warn_of_record(
                 f"{self.opened.path} could not be brought up to date ({problem.strerror or problem}); nothing is lost: "
                 f"the records of run {self.name!r} are in a journal, and are taken in by the next to write to the store"
             )
@@ -418,7 +419,7 @@ class Writer(Appender):
             self.gate.alone(self._shut)
             self._finish()
         except Exception as error:
-            warn(str(error))
+            warn_of_record(str(error))
 
     def abandon(self) -> None:
         """In a forked child: this writer is the parent's. Its descriptors are closed, its files left alone."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from somatize.utils.lazy_names import names_of
 
 if TYPE_CHECKING:
-    from .display import Display
     from .run_view import RunView
+    from .status_display import Display
     from .status_views import LogView, StatusView
 
 __all__ = ["Display", "LogView", "RunView", "StatusView"]
 
-_HOMES = {"Display": "display", "LogView": "status_views", "RunView": "run_view", "StatusView": "status_views"}
+_HOMES = {"Display": "status_display", "LogView": "status_views", "RunView": "run_view", "StatusView": "status_views"}
 
 __getattr__, __dir__ = names_of(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""The whole of a terminal, taken for a while and given back as it was, however that while ends."""
+"""A run followed on a terminal: on the whole screen, or line by line where output is a file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,146 @@ import os
 import select
 import signal
 import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
+
+from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
+from somatize.record.run_state import ForwardCounts, Log, Standing
+from somatize.utils.units import count, duration, rate
+
+from .rich_backend import console_for, literal, painted
+from .run_view import RunView, at, died, pace
+from .text_plot import short
+
+_MOST = 20
+"""Log records that are written at once; of more, how many there were."""
+_QUIET = 6
+"""After how many times as long a line is written though nothing changed."""
+
+
+class Sentences:
+    """The lines that are due: what happened since the last time, and every so often how the run stands."""
+
+    def __init__(self, followed: Followed, every: float, clock: Callable[[], float] = time.time) -> None:
+        self._followed = followed
+        self._every = every
+        self._clock = clock
+        self._waited_for = ""
+        self._standing: Standing | None = None
+        self._state = ""
+        self._logs = 0
+        self._broken = -1
+        self._next = 0.0
+        self._said: tuple[float, str] = (0.0, "")
+
+    def due(self) -> Iterator[str]:
+        """What is to be written now."""
+        followed, standing = self._followed, self._followed.standing
+        if standing is None:
+            if followed.waits_for != self._waited_for:
+                yield f"waiting: {followed.waits_for}"
+            self._waited_for, self._standing = followed.waits_for, None
+            return
+        if standing is not self._standing:
+            yield from self._begins(standing)
+        yield from self._happened(standing)
+        yield from self._stands(standing)
+        if followed.state != self._state and followed.state != RECORDED:
+            yield self._timed(self.ending())
+        self._state = followed.state
+
+    def ending(self) -> str:
+        """How the run ended, as far as it did."""
+        followed, standing = self._followed, self._followed.standing
+        if standing is None:
+            return followed.waits_for
+        forwards, *otherwise = _counted(standing.count)
+        if followed.state == DIED:
+            words = ", ".join([f"{forwards} on record", *otherwise])
+            return f"{standing.run}: {died(followed, self._clock())}; {words}"
+        if followed.state == ENDED:
+            return f"{standing.run}: ended after {', '.join([forwards, *otherwise])}"
+        return f"{standing.run}: {_how(followed, standing, self._clock())}"
+
+    def _begins(self, standing: Standing) -> Iterator[str]:
+        followed = self._followed
+        which = f", the newest of {followed.runs:,} runs" if followed.run is None and followed.runs > 1 else ""
+        yield self._timed(f"following run {standing.run}{which}")
+        self._standing, self._state = standing, RECORDED
+        self._logs, self._next = max(0, standing.said - _MOST), 0.0
+        self._broken = -1
+
+    def _happened(self, standing: Standing) -> Iterator[str]:
+        """Log records and forwards that broke."""
+        new = standing.said - self._logs
+        self._logs = standing.said
+        if new > _MOST:
+            yield self._timed(f"and {new - _MOST:,} log records more")
+        found = [(log.when, self._log(log)) for log in list(standing.logs)[-min(new, _MOST) :] if new]
+        for one in standing.broken:
+            if one.forward > self._broken:
+                found.append((one.when, f"{at(one.when, self._clock())} forward {one.forward:,} broke: {one.why}"))
+                self._broken = one.forward
+        yield from (words for _, words in sorted(found, key=lambda pair: pair[0]))
+
+    def _log(self, log: Log) -> str:
+        fact = log.fact
+        where = f"@{fact['host']} " if fact.get("host") else ""
+        source = fact.get("task") or fact.get("node")
+        name = f"{source}: " if source else ""
+        return f"{at(log.when, self._clock())} {fact.get('level', '')} {where}{name}{fact.get('message', '')}"
+
+    def _stands(self, standing: Standing) -> Iterator[str]:
+        now = self._clock()
+        if now < self._next:
+            return
+        words = _how(self._followed, standing, now)
+        if self._followed.state == RECORDED or not self._said[1]:
+            key = f"{standing.count} {standing.going_on} {[one.done for one in standing.tasks.values()]}"
+            if key != self._said[1] or now - self._said[0] >= _QUIET * self._every:
+                self._said = now, key
+                yield self._timed(f"{standing.run}: {words}")
+        self._next = now + self._every
+
+    def _timed(self, words: str) -> str:
+        now = self._clock()
+        return f"{at(now, now)} {words}"
+
+
+def _counted(counts: ForwardCounts) -> list[str]:
+    """How many forwards there are, and how many of them ended otherwise than well."""
+    named = ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost"))
+    words = f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}"
+    return [words, *(f"{number:,} {word}" for number, word in named if number)]
+
+
+def _how(followed: Followed, standing: Standing, now: float) -> str:
+    """How a run stands, in one line."""
+    words = _counted(standing.count)
+    speed = pace(followed, standing, now)
+    words += [rate(speed)] if speed is not None else []
+    words += [f"{curve.name} {_short(curve.last[1])}" for curve in standing.curves[1:] if curve.last is not None]
+    if followed.state == RECORDED:
+        for task in standing.open_tasks(followed.alive):
+            total = f"/{count(task.total)}" if task.total else ""
+            left = f", {duration(task.remaining)} left" if task.remaining is not None else ""
+            words.append(f"{task.fact.get('name', '')} {count(task.done)}{total}{left}")
+        for one in standing.going_on[:3]:
+            inside = f"in {', '.join(one.inside)}" if one.inside else "between nodes"
+            words.append(f"forward {one.forward:,} {inside} for {duration(max(0.0, now - one.since))}")
+    return ", ".join(words)
+
+
+def _short(text: str) -> str:
+    try:
+        return short(float(text))
+    except ValueError:
+        return text[:24]
+
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -159,3 +297,75 @@ def _keyboard() -> int | None:
         return os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+
+
+_TICK = 1.0
+"""Seconds after which a view is drawn again though nothing new was written: it says how long things take."""
+_LOOKS = 0.5
+_QUITS = frozenset("qQ\x04")
+
+
+def on_screen(followed: Followed, stream: TextIO, *, every: float = _LOOKS, until_end: bool = False) -> str:
+    """Show a run on the whole of a terminal until ``q`` is pressed, or until it ends; gives how it stood then.
+
+    Looks for what is new `every` seconds. What is warned of meanwhile is shown at the bottom. The terminal is given
+    back as it was, whatever is raised.
+    """
+    console = console_for(stream, ascii_only=not speaks_utf8(stream, os.environ))
+    view = RunView(followed, footer="q quits")
+    drawn = 0.0
+    with _warned() as warned, Screen(stream) as screen:
+        while True:
+            new = followed.look()
+            now = time.monotonic()
+            view.note = next(reversed(warned), "")
+            if new or screen.changed or (followed.state == RECORDED and now - drawn >= _TICK):
+                console.size = screen.size()
+                screen.draw(painted(view, console, console.height))
+                drawn = now
+            if (until_end and is_over(followed)) or _QUITS & set(screen.wait(every)):
+                break
+    return literal(Sentences(followed, every).ending(), console.encoding)
+
+
+def in_lines(followed: Followed, stream: TextIO, *, every: float = 10.0, until_end: bool = True) -> None:
+    """Write how a run goes in plain lines: what happens when it happens, and every `every` seconds how it stands.
+
+    Ends with the run, if `until_end`, else never.
+    """
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    sentences = Sentences(followed, every)
+    while True:
+        followed.look()
+        stream.writelines(literal(line, encoding) + "\n" for line in sentences.due())
+        stream.flush()
+        if until_end and is_over(followed):
+            return
+        time.sleep(min(every, 2 * _LOOKS))
+
+
+def is_over(followed: Followed) -> bool:
+    """Whether there is a run that nobody records any more."""
+    return followed.state in (DIED, ENDED)
+
+
+def speaks_utf8(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether a terminal shows more than ASCII: the stream is of UTF-8 and so is the locale that was asked for.
+
+    Python writes UTF-8 where the locale is plain C too, and then says so in LC_CTYPE: that is not counted.
+    """
+    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
+    asked = {name: environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")}
+    if asked["LC_CTYPE"] == "C.UTF-8" and asked["LANG"] in ("", "C", "POSIX"):
+        asked["LC_CTYPE"] = ""
+    said = next((value for value in asked.values() if value), "")
+    return encoding == "utf8" and "utf8" in said.lower().replace("-", "")
+
+
+@contextmanager
+def _warned() -> Iterator[dict[str, None]]:
+    """What is warned of within it, each once, instead of being written over what is drawn."""
+    said: dict[str, None] = {}
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: said.update({str(message): None})
+        yield said

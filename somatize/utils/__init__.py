@@ -1,1 +1,1 @@
-"""What every package may use: interrupt-safe waiting, lazy names, warnings, and the formatting of durations, sizes and counts."""
+"""Helpers for every package: interrupt-safe waiting, lazy names, warnings, units of measure."""

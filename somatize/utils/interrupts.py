@@ -1,4 +1,4 @@
-"""What threads wait for each other with, where a signal's handler, a finaliser or an interrupt may come at any moment.
+"""Waiting between threads that stays correct when a signal handler, a finaliser or an interrupt comes at any bytecode.
 
 A handler runs in the middle of whatever its thread is doing, so it must not wait for that thread: not for a lock that
 it has taken, and not for one inside of `threading.Event`, `Condition` or `queue.Queue`. `Wakeup` waits on a lock of the
@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager
 from io import FileIO
 from types import CodeType
 from typing import Any, TypeVar
+
+from somatize.errors import WorkerError
 
 T = TypeVar("T")
 
@@ -246,3 +248,37 @@ def _undo(answer: list[T], undo: Callable[[T], object] | None) -> None:
         return  # it is undone by the other of the two threads, or there is nothing to undo
     if undo is not None:
         undo(made)
+
+
+class TripLock:
+    """A lock that is refused to the thread that has it, which would wait for itself.
+
+    It is one of C's, taken by ``with turn.once():``, so that an interrupt cannot come between taking and holding it.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._lock: Any = threading.RLock()
+
+    def once(self) -> AbstractContextManager[Any]:
+        """The lock. Raises `WorkerError` where this thread has it."""
+        if self.is_mine():
+            raise WorkerError(
+                f"host {self._host!r} is at work for this very thread: whoever is told of its work, a watcher or a "
+                "listener, cannot send it more through the same broker; do it after the forward, or through another"
+            )
+        lock: AbstractContextManager[Any] = self._lock
+        return lock
+
+    def is_mine(self) -> bool:
+        """Whether this thread has it."""
+        return bool(self._lock._is_owned())
+
+    def is_taken(self) -> bool:
+        """Whether any thread has it."""
+        if self.is_mine():
+            return True
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            return False
+        return True

@@ -1,13 +1,15 @@
-"""Sentences said aloud while the work goes on: as warnings, or on stderr where warnings are errors."""
+"""Warnings given while work goes on, on stderr where warnings are errors."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from somatize.errors import FactWarning, WatcherWarning
-from somatize.facts import Fact
+from somatize.errors import FactWarning, RecordWarning, WatcherWarning
 
 
 def warn_of(watcher: object, error: Exception, nothing_more: str) -> None:
@@ -22,12 +24,12 @@ def warn_of(watcher: object, error: Exception, nothing_more: str) -> None:
     )
 
 
-def warn(watcher: object, error: Exception) -> None:
+def warn_of_sink(watcher: object, error: Exception) -> None:
     """Warn that `watcher` raised, and is told nothing more of this forward."""
     warn_of(watcher, error, "of this forward")
 
 
-def warn_late(fact: Fact) -> None:
+def warn_late(fact: Mapping[str, str]) -> None:
     """Warn of what a node said when its forward had ended."""
     _say_aloud(
         f"node {fact.get('node')!r} said {fact['fact']!r} after its forward had ended; nobody was told",
@@ -55,3 +57,30 @@ def _say_aloud(sentence: str, category: type[Warning]) -> None:
         warnings.warn(sentence, category, stacklevel=5)
     except category:
         print(f"{category.__name__}: {sentence}", file=sys.stderr)  # noqa: T201
+
+
+_here = threading.local()
+
+
+def warn_of_record(sentence: str) -> None:
+    """Warn; a caller who makes errors of warnings must not lose a record or a row to it."""
+    held: list[str] | None = getattr(_here, "held", None)
+    if held is not None:
+        held.append(sentence)
+        return
+    try:
+        warnings.warn(sentence, RecordWarning, stacklevel=3)
+    except RecordWarning:
+        pass
+
+
+@contextmanager
+def held_back() -> Iterator[list[str]]:
+    """What is warned about in this thread meanwhile, instead of being said."""
+    before = getattr(_here, "held", None)
+    held: list[str] = []
+    _here.held = held
+    try:
+        yield held
+    finally:
+        _here.held = before

@@ -17,7 +17,7 @@ from typing import Any
 from somatize.errors import RecordLost, SomatizeError
 from somatize.facts import Fact, Watcher
 from somatize.utils.interrupts import from_handler
-from somatize.utils.notices import warn
+from somatize.utils.notices import warn_of_sink
 
 
 class Key:
@@ -125,7 +125,7 @@ class Forward(Place):
             raise error
         if self.doors[0].passes(error, call) if self.doors else from_outside(error, call):
             raise error
-        warn(self.doors[0].watcher if self.doors else self.tell, error)
+        warn_of_sink(self.doors[0].watcher if self.doors else self.tell, error)
         self.raised, self.doors = self.doors, ()
         self.tell = told_nothing
         self.entering = None
@@ -198,7 +198,7 @@ class Forward(Place):
         if door.passes(error, call):
             raise error
         if door in self.doors:
-            warn(door.watcher, error)
+            warn_of_sink(door.watcher, error)
             self.raised += (door,)
             self.doors = tuple(other for other in self.doors if other is not door)
             if not self.doors:
@@ -253,7 +253,7 @@ class Forward(Place):
                 if not isinstance(error, Exception) or door.passes(error, door.closed):
                     interrupt = interrupt or error
                 else:
-                    warn(door.watcher, error)
+                    warn_of_sink(door.watcher, error)
         if self.tell is not None:
             # They may hold this forward, which would then be garbage to collect.
             self.tell, self.entering = told_nothing, None
@@ -268,7 +268,7 @@ class Forward(Place):
                     door.closed()
                 except Exception as refused:
                     if type(refused) is not type(error):  # else it is what leaves the forward already
-                        warn(door.watcher, refused)
+                        warn_of_sink(door.watcher, refused)
 
 
 class Branch(Place):

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeAlias
 
 from somatize.errors import SomatizeError, WatchingError
 from somatize.facts import Fact, Watcher
-from somatize.utils.notices import warn, warn_late, warn_of
+from somatize.utils.notices import warn_late, warn_of, warn_of_sink
 
 from .attribution import Several, addressed, sink_here
 from .forwards import HERE, Branch, Door, Forward, Place, from_outside, remember, task_here, told_nothing
@@ -287,7 +287,7 @@ def _open(forward: Forward, watcher: Any, graph: Any) -> None:
     except BaseException as error:
         own = not getattr(watcher, "library", sink is _open and from_outside(error, opens))
         if own and isinstance(error, Exception):
-            warn(watcher, error)
+            warn_of_sink(watcher, error)
             return
         if getattr(sink, "over", True) is False:
             sink.closed()

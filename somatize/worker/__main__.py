@@ -11,8 +11,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-from . import standard
-from .life import Life, end_soon
+from . import server as standard
+from .server import Life, end_soon
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
         print("This is one end of a connection and nothing to type into: see --help.", file=sys.stderr)  # noqa: T201
         return 2
     reading, writing = _take_wire()
-    from .serve import Server
+    from .server import Server
     from .wire import Wire
 
     server = Server(Wire(reading, writing), _where())

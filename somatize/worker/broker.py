@@ -11,7 +11,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Never, Self
 
-from somatize.engine.elsewhere import Landed, Said, Trip
+from somatize.engine.remote_calls import Landed, Said, Trip
 from somatize.errors import BadWorker, BrokerClosed, NoHost, StateConflict
 
 from .connection import Connection

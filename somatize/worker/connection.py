@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from somatize.engine.elsewhere import HELD, Landed, Said, Trip
+from somatize.engine.remote_calls import HELD, Landed, Said, Trip
 from somatize.errors import BadWorker, BrokerClosed, HostTimeout, NotSendable, WorkerDied, WorkerError
-from somatize.utils.interrupts import ServiceThread, from_handler
-from somatize.utils.turn import Turn
+from somatize.utils.interrupts import ServiceThread, TripLock, from_handler
 
 from . import payload, sent_modules
 from .process import Process
-from .segments import Probe, Segments, sees
-from .serve import about, libraries
-from .shipping import Load, Losses, Shipping, warn
-from .wire import Ended, Garbled, Message, Pieces, TooLate, Wire
+from .server import about, libraries
+from .shipping import Load, Shipping, WorkerLosses, warn
+from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees
 
 if TYPE_CHECKING:
     from .broker import Worker
@@ -77,12 +75,12 @@ class Connection:
     def __init__(self, host: str, worker: Worker) -> None:
         self.host = host
         self.worker = worker
-        self._turn = Turn(host)
+        self._turn = TripLock(host)
         self._live: _Live | None = None
         self._carried: int | None = None
         self._abandoned = False
         self._closed = False
-        self._losses = Losses()
+        self._losses = WorkerLosses()
         _CONNECTIONS.add(self)
 
     def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
@@ -133,7 +131,7 @@ class Connection:
 
     def over(self, forward: int) -> None:
         """Let the worker let go of what it holds of a forward."""
-        with self._turn.once(), contextlib.suppress(Ended, TooLate):
+        with self._turn.once(), contextlib.suppress(WireClosed, TooLate):
             if self._live is not None:
                 self._live.wire.send("over", {"forward": forward}, until=monotonic() + 1)
 
@@ -155,7 +153,7 @@ class Connection:
     def forked(self) -> None:
         """In a child of this process: the worker is the parent's, and who sends work from here has one of its own."""
         live, self._live = self._live, None
-        self._turn, self._carried = Turn(self.host), None  # whoever had it is not here
+        self._turn, self._carried = TripLock(self.host), None  # whoever had it is not here
         if live is not None:
             how = f"host {self.host!r} has another worker in a forked process"
             self._losses.lost += live.shipping.lost(how)
@@ -209,7 +207,7 @@ class Connection:
             return self._landed(trip, live, hear, until, load)
         except TooLate:
             raise self._at(HostTimeout(self._too_late(trip, live)), trip, live, 0.0) from None
-        except (Ended, Garbled) as gone:
+        except (WireClosed, Garbled) as gone:
             if self._died_idle(live):
                 self._end(0.5)
                 raise _NeverBegan from None
@@ -351,7 +349,7 @@ class Connection:
         try:
             live.wire.send(kind, fields, buffers)
             return self._answered(live)
-        except (Ended, Garbled):
+        except (WireClosed, Garbled):
             raise WorkerDied(f"the worker of host {self.host!r} ended by {self._end(0.5)}") from None
         except BaseException as error:
             if not isinstance(error, WorkerError):
@@ -370,7 +368,7 @@ class Connection:
         """This thread was interrupted: the answer is waited for, so that the next one is not taken for it."""
         try:
             if not live.wire.whole:
-                raise Ended
+                raise WireClosed
             self._answered(live)
         except BaseException:
             live.process.kill()
@@ -391,7 +389,7 @@ class Connection:
             if not made:
                 raise
             process = made[0]
-            ended = process.ended(0.3 if isinstance(error, Garbled | Ended) else 0)
+            ended = process.ended(0.3 if isinstance(error, Garbled | WireClosed) else 0)
             process.end(0)
             if not isinstance(error, Exception) or from_handler(error):
                 raise error from None
@@ -416,7 +414,7 @@ class Connection:
         hello = wire.receive(until).fields
         mine, theirs = about(), {name: hello.get(name) for name in about()}
         known = [name for name in _COMPARED if name in sys.modules]
-        probe = Probe()
+        probe = SharedMemoryProbe()
         try:
             said = {**mine, "mode": self.worker.mode, "libraries": known, "probe": probe.shown()}
             wire.send("hello", {**said, "sees": sees(hello.get("probe"))}, until=until)

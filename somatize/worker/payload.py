@@ -153,7 +153,7 @@ def _unpickled(buffers: list[memoryview], *, reply: bool) -> Any:
     return value
 
 
-class Names(Protocol):
+class SharedNames(Protocol):
     """Objects that both sides of a connection have, which are pickled as their names."""
 
     def reduced(self, thing: Any) -> tuple[Any, ...] | None:
@@ -193,7 +193,7 @@ class Bare:
         self.thing = thing
 
 
-def pack_state(value: object, mode: str, names: Names, memo: dict[int, Any] | None = None) -> list[Pieces]:
+def pack_state(value: object, mode: str, names: SharedNames, memo: dict[int, Any] | None = None) -> list[Pieces]:
     """The buffers of a value in which objects are replaced by their names; `memo` is given all it met, by id.
 
     Modules that go by value are to be registered (`by_value`). In the mode ``"project"`` classes and functions go by
@@ -207,7 +207,7 @@ def pack_state(value: object, mode: str, names: Names, memo: dict[int, Any] | No
         return _dumped(value, registered=True, names=names, by_name=mode == "project", memo=memo)
 
 
-def unpack_state(buffers: list[memoryview], names: Names, *, reply: bool = False) -> Any:
+def unpack_state(buffers: list[memoryview], names: SharedNames, *, reply: bool = False) -> Any:
     """The value again, with the objects that `names` has for their names. `reply` is as in `unpack`."""
     _found.names = names
     try:
@@ -216,11 +216,11 @@ def unpack_state(buffers: list[memoryview], names: Names, *, reply: bool = False
         _found.names = None
 
 
-class _Found(threading.local):
-    names: Names | None = None
+class _FoundObject(threading.local):
+    names: SharedNames | None = None
 
 
-_found = _Found()
+_found = _FoundObject()
 """Where the names are looked up that are read in this thread."""
 
 
@@ -426,12 +426,12 @@ def _apart(buffer: Any) -> Apart:
     return Apart([buffer])
 
 
-class _Absent(threading.local):
+class _AbsentGlobal(threading.local):
     def __init__(self) -> None:
         self.devices: dict[str, str] = {}
 
 
-_absent = _Absent()
+_absent = _AbsentGlobal()
 """The devices that a value unpacked in this thread was on, and that are not here."""
 
 
@@ -445,7 +445,7 @@ def _dumped(
     *,
     registered: bool,
     gradient: Gradient = Gradient.KEEP,
-    names: Names | None = None,
+    names: SharedNames | None = None,
     by_name: bool = False,
     memo: dict[int, Any] | None = None,
 ) -> list[Pieces]:
@@ -480,7 +480,7 @@ def _pickler() -> Any:
         class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             registered = False
             gradient = Gradient.KEEP
-            names: Names | None = None
+            names: SharedNames | None = None
             by_name = False
 
             def reducer_override(self, thing: Any) -> Any:
@@ -594,9 +594,9 @@ class _Arriving(pickle.Unpickler):
         self._known = self.known()
 
     @staticmethod
-    def known() -> _Known:
+    def known() -> _KnownFunctions:
         """What stands in for functions of cloudpickle."""
-        return _Known()
+        return _KnownFunctions()
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
@@ -608,7 +608,7 @@ class _Reply(_Arriving):
     """Unpickles what a worker answers, without a change to what this process has."""
 
     @staticmethod
-    def known() -> _Known:
+    def known() -> _KnownFunctions:
         return _Own()
 
     def find_class(self, module: str, name: str) -> Any:
@@ -617,7 +617,7 @@ class _Reply(_Arriving):
         return super().find_class(module, name)
 
 
-class _Known:
+class _KnownFunctions:
     """Functions of cloudpickle, under their names; each is given the original first.
 
     cloudpickle knows a class by an id. Where there is one with that id it assigns to it what came, but makes another
@@ -671,7 +671,7 @@ class _Known:
         return known
 
 
-class _Own(_Known):
+class _Own(_KnownFunctions):
     """The same for a reply: to a class that is here nothing is assigned.
 
     A function of a module here whose code is the same is taken as it is too.

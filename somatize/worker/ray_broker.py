@@ -23,18 +23,16 @@ from typing import Any
 from uuid import uuid4
 
 from somatize.codecs import tensors
-from somatize.engine.elsewhere import HELD, Landed, Said, Trip
 from somatize.engine.program import INPUT
+from somatize.engine.remote_calls import HELD, Landed, Said, Trip
 from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
-from somatize.utils.turn import Turn
+from somatize.utils.interrupts import TripLock
 
 from . import payload
-from .far import Ended, FarProgram, Replies, run, run_items
-from .machine import Machine
 from .relay import Relay, listen
-from .serve import trace
-from .shared import Shared
-from .shipping import Load, Losses, Shipping
+from .server import Machine, Shared, trace
+from .shipping import Load, Shipping, WorkerLosses
+from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
 from .wire import Pieces
 
 try:
@@ -195,7 +193,7 @@ class Actor:
             with tensors.within_callers(asked["modes"]):
                 ended = self._ended(asked, far, sent)
         except BaseException as error:
-            ended = Ended({}, error)
+            ended = SliceResult({}, error)
         back, packed, ended = self._packed(asked, replies, ended)
         wrong = None
         if ended.error is not None:
@@ -210,8 +208,8 @@ class Actor:
             self._out.put(["landed", said_last, state, back, [payload.Apart(piece) for piece in packed], wrong, *rest])
 
     def _packed(
-        self, asked: dict[str, Any], replies: Replies | None, ended: Ended
-    ) -> tuple[list[int], list[Pieces], Ended]:
+        self, asked: dict[str, Any], replies: Replies | None, ended: SliceResult
+    ) -> tuple[list[int], list[Pieces], SliceResult]:
         """The steps whose values go back, these values, and how it ended, as one that cannot go is an error."""
         if replies is None:
             return [], [], ended
@@ -228,7 +226,7 @@ class Actor:
             self._programs[asked["slice"]] = far, replies, things
         return far, replies
 
-    def _ended(self, asked: dict[str, Any], far: FarProgram, sent: list[Any]) -> Ended:
+    def _ended(self, asked: dict[str, Any], far: FarProgram, sent: list[Any]) -> SliceResult:
         given, *values = sent
         sent.clear()
         if asked["items"]:
@@ -299,10 +297,10 @@ class ActorConnection:
         self._options = options
         self._timeout = start_timeout
         self._started = started
-        self._turn = Turn(host)
+        self._turn = TripLock(host)
         self._actor: Any = None
         self._shipping = Shipping(host, "network", ())
-        self._losses = Losses()
+        self._losses = WorkerLosses()
         self._life = ""
         self._forward: int | None = None
         self._closed = self._restarts = False

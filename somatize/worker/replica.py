@@ -27,8 +27,8 @@ import xxhash
 from somatize.codecs import arrays, tensors
 from somatize.dag.pieces import Node
 from somatize.errors import NotSendable
+from somatize.naming.attributes import working_names
 from somatize.naming.module_origin import is_library
-from somatize.naming.working_state import working_names
 
 from . import payload, sent_modules
 from .wire import Pieces
@@ -65,7 +65,7 @@ class Space:
         """At a worker: what stands for a module that came by value."""
 
 
-class Entry:
+class ReplicaEntry:
     """An object with a name."""
 
     __slots__ = ("base", "direct", "kind", "known", "name", "owners", "refer", "where", "working")
@@ -109,7 +109,7 @@ class Replica:
         """What the nodes are called, by name."""
         self.opaque: set[Leaf] = set()
         """Leaves here that cannot be pickled, which only their identity tells from others."""
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, ReplicaEntry] = {}
         self._side = side
         self._count = 0
         self._names: dict[int, int] = {}
@@ -159,7 +159,7 @@ class Replica:
         found = self.entries[name].refer()
         return found.thing if type(found) is Box else found
 
-    def thing_of(self, entry: Entry) -> Any:
+    def thing_of(self, entry: ReplicaEntry) -> Any:
         """What stands in a `Box` here."""
         return entry.owners[0]() if entry.owners else entry.refer().thing
 
@@ -220,7 +220,7 @@ class Replica:
     def _enter(self, thing: Any, kind: str, name: int | None = None) -> int:
         name = self._next() if name is None else name
         self._names[id(thing)] = name
-        entry = self.entries[name] = Entry(name, kind, self._reference(thing, kind, name), self._at)
+        entry = self.entries[name] = ReplicaEntry(name, kind, self._reference(thing, kind, name), self._at)
         if kind == "function":
             owner = weakref.ref(thing)
             for cell in thing.__closure__ or ():
@@ -312,7 +312,7 @@ class Replica:
             if not (self._named_late and self._has_inlined):
                 return found  # else some object may be within a leaf that has a name by now
 
-    def _look(self, entry: Entry, thing: Any, found: Digests) -> None:
+    def _look(self, entry: ReplicaEntry, thing: Any, found: Digests) -> None:
         name = entry.name
         leaves = found[name] = {}
         if entry.kind == "package":
@@ -341,7 +341,7 @@ class Replica:
             if leaf not in held:
                 held[leaf] = self._leaf(entry, None, leaf, scope[one]) if one in scope else _ABSENT
 
-    def _leaf(self, entry: Entry, thing: Any, leaf: str, value: Any) -> Any:
+    def _leaf(self, entry: ReplicaEntry, thing: Any, leaf: str, value: Any) -> Any:
         self._at = entry.name, leaf
         if leaf[:2] == "s.":
             return True
@@ -506,7 +506,7 @@ class Replica:
             if inline:
                 yield from ((name, leaf, value) for leaf, value in self._values(entry, thing, now) if leaf in inline)
 
-    def _values(self, entry: Entry, thing: Any, now: Iterable[str]) -> Iterable[tuple[str, Any]]:
+    def _values(self, entry: ReplicaEntry, thing: Any, now: Iterable[str]) -> Iterable[tuple[str, Any]]:
         if entry.kind == "space":
             return [(leaf, thing.scope[leaf[2:]]) for leaf in now if leaf[2:] in thing.scope]
         return _leaves(thing, entry)
@@ -659,7 +659,7 @@ class Replica:
             if entry.kind == "space":
                 self._agree_on_globals(entry, {leaf for at, leaf in taken if at == name})
 
-    def _agree_on_globals(self, entry: Entry, leaves: set[str]) -> None:
+    def _agree_on_globals(self, entry: ReplicaEntry, leaves: set[str]) -> None:
         scope, held = entry.refer().scope, {}
         for leaf in leaves:
             held[leaf] = self._leaf(entry, None, leaf, scope[leaf[2:]]) if leaf[2:] in scope else _ABSENT
@@ -799,7 +799,7 @@ def _elements(thing: Any) -> Any:
     return (*map(repr, words), checksum.hexdigest())
 
 
-def _leaves(thing: Any, entry: Entry) -> Iterator[tuple[str, Any]]:
+def _leaves(thing: Any, entry: ReplicaEntry) -> Iterator[tuple[str, Any]]:
     kind = entry.kind
     if kind == "function":
         yield "code", thing.__code__

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from somatize.dag.parameters import learned_by
-from somatize.dag.plan import Plan
-from somatize.dag.slices import Slice
-from somatize.engine.elsewhere import HELD, Trip
+from somatize.dag.plan import Plan, Slice
+from somatize.engine.remote_calls import HELD, Trip
 from somatize.errors import GradientCut, NotSendable, SomatizeWarning, StateConflict, WorkerDied, WorkerError
 
 from . import payload
-from .far import CUT, REFUSED, WARNED, Spec, cure_of_cut
 from .replica import Delta, Digests, Leaf, Replica
+from .slice_runner import CUT, REFUSED, WARNED, Spec, cure_of_cut
 from .wire import Pieces
 
 Raised = TypeVar("Raised", bound=WorkerError)
@@ -28,7 +27,7 @@ _MOST = 256
 """Slices a worker is to remember; of more, those declared first are declared again when they come."""
 
 
-class Declared(NamedTuple):
+class SentSlice(NamedTuple):
     """A slice as a worker knows it: by its number, with its nodes by their keys, and which values it holds already."""
 
     number: int
@@ -43,7 +42,7 @@ class Load(NamedTuple):
     buffers: list[Pieces]
     delta: Delta | None
     shape: Any
-    declared: Declared
+    declared: SentSlice
 
 
 class Lost(NamedTuple):
@@ -65,7 +64,7 @@ class Shipping:
         self.there: set[Leaf] = set()
         """The leaves that changed at the worker since both ends agreed."""
         self._roots: dict[int, None] = {}
-        self._declared: dict[Any, Declared] = {}
+        self._declared: dict[Any, SentSlice] = {}
         self._count = 0
         self._forgets: list[int] = []
         self._looked: dict[Any, int] = {}
@@ -83,7 +82,7 @@ class Shipping:
         held = [value is HELD for value in trip.values]
         known = self._declared.get(shape)
         if known is None or known.keys != keys or known.held != held:
-            known = Declared(known.number if known is not None else self._next(), keys, held)
+            known = SentSlice(known.number if known is not None else self._next(), keys, held)
             fields["declares"] = declaration(trip, keys, held)
         fields["slice"] = known.number
         if whole:
@@ -358,7 +357,7 @@ class Shipping:
         return _at(wrong, trip.slice.steps[0])
 
 
-class Losses:
+class WorkerLosses:
     """What became of the workers of one connection: how the last one ended, and which state ended with it."""
 
     def __init__(self) -> None:

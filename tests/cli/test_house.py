@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from somatize import Recorder, Store, record
-from somatize.store.sizes import of_directory, of_runs
+from somatize.store.maintenance import of_directory, of_runs
 from tests.cli.conftest import NAMES, call
 
 
@@ -114,7 +114,7 @@ def test_a_copy_that_fails_leaves_the_place_as_it_was(recorded, tmp_path, monkey
     to = tmp_path / "copy"
     if there:
         to.mkdir()
-    monkeypatch.setattr("somatize.store.environment.Environment.copy_to", full)
+    monkeypatch.setattr("somatize.store.lmdb_environment.Environment.copy_to", full)
     assert "No space left on device" in call("copy", recorded, to, code=4).stderr
     assert to.exists() == there
     assert not there or list(to.iterdir()) == []
@@ -154,7 +154,7 @@ def test_check_of_a_whole_store_answers_programs(recorded):
 
 
 def test_what_may_only_be_read_is_not_changed(changing, monkeypatch):
-    monkeypatch.setattr("somatize.store.opened.place.writable", lambda _: False)
+    monkeypatch.setattr("somatize.store.open_store.place.writable", lambda _: False)
     for words in (["forget", changing, "steady", "--yes"], ["rename", changing, "steady", "x"], ["compact", changing],
                   ["prune", changing, "--max-bytes", "0", "--yes"]):  # fmt: skip
         assert "may only be read" in call(*words, code=4).stderr

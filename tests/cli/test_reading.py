@@ -14,7 +14,7 @@ import pytest
 
 from somatize import Store, record
 from somatize.cli.answers import Answer
-from somatize.record import paged
+from somatize.record import forward_reader
 from tests.cli.conftest import LONG, NAMES, call
 
 RUN = NAMES[1]
@@ -240,9 +240,9 @@ def test_rows_are_written_as_they_come(capsys):
 
 def test_a_long_answer_is_read_a_stretch_at_a_time(recorded, said, monkeypatch):
     looks = []
-    one_look = paged._table
-    monkeypatch.setattr(paged, "_table", lambda *asked: looks.append(asked[2:]) or one_look(*asked))
-    monkeypatch.setattr(paged, "STRETCH", 2)
+    one_look = forward_reader._table
+    monkeypatch.setattr(forward_reader, "_table", lambda *asked: looks.append(asked[2:]) or one_look(*asked))
+    monkeypatch.setattr(forward_reader, "STRETCH", 2)
     found = said("forwards", recorded, "steady")
     assert looks == [(0, 1), (2, 3), (4, 5)]
     assert found == record.forwards(recorded, "steady")

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from somatize.cli.tables import Column, _line, _lines, fitted, shown
+from somatize.cli.answers import TextColumn, _lines, _table_line, cell_text, fitted
 from somatize.ui.rich_backend import cell_len
 
 ROWS = [
     {"name": "a-long-name-with-two-ends", "count": "12", "why": "ValueError: too large by far"},
     {"name": "b", "count": "", "why": ""},
 ]
-NAME = Column("name", lambda row: row["name"], 0, right=False, least=9)
-COUNT = Column("count", lambda row: row["count"], 1)
-WHY = Column("why", lambda row: row["why"], 2, right=False, least=12, sentence=True)
+NAME = TextColumn("name", lambda row: row["name"], 0, right=False, least=9)
+COUNT = TextColumn("count", lambda row: row["count"], 1)
+WHY = TextColumn("why", lambda row: row["why"], 2, right=False, least=12, sentence=True)
 
 
 def lines(rows, columns, width):
     """A table without colours."""
     chosen = fitted(rows, columns, width, "utf-8")
-    return [_line(one.aligned(one.column.head) for one in chosen), *_lines(chosen)]
+    return [_table_line(one.aligned(one.column.head) for one in chosen), *_lines(chosen)]
 
 
 def test_with_room_all_is_there():
@@ -54,9 +54,9 @@ def test_the_order_of_columns_is_theirs_not_that_of_worth():
 
 
 def test_a_column_in_which_nothing_is_said_is_left_out():
-    empty = Column("empty", lambda row: "", 1)
+    empty = TextColumn("empty", lambda row: "", 1)
     assert lines(ROWS[1:], [NAME, empty], 80) == ["name", "b"]
-    assert lines(ROWS[1:], [Column("first", lambda row: "")], 80) == ["first", ""]
+    assert lines(ROWS[1:], [TextColumn("first", lambda row: "")], 80) == ["first", ""]
 
 
 def test_letters_two_columns_wide_and_markup_are_what_they_are():
@@ -75,7 +75,7 @@ def test_letters_two_columns_wide_and_markup_are_what_they_are():
     ],
 )
 def test_a_cell_is_a_line_that_the_terminal_can_show(words, encoding, cell):
-    assert shown(words, encoding) == cell
+    assert cell_text(words, encoding) == cell
 
 
 @given(
@@ -89,9 +89,9 @@ def test_no_line_is_wider_than_the_terminal(cells, width):
 
 def test_what_goes_on_below_itself_leaves_room_for_the_names_beside_it():
     columns = [
-        Column("fact", lambda row: row["fact"], 0, right=False),
-        Column("node", lambda row: row["node"], 2, right=False, least=10),
-        Column("says", lambda row: row["says"], 1, right=False, least=16, folded=True),
+        TextColumn("fact", lambda row: row["fact"], 0, right=False),
+        TextColumn("node", lambda row: row["node"], 2, right=False, least=10),
+        TextColumn("says", lambda row: row["says"], 1, right=False, least=16, folded=True),
     ]
     rows = [{"fact": "failed", "node": "a_rather_long_name_of_it", "says": "ValueError: " + "x" * 100}]
     for width, widths in {40: [6, 12, 18], 60: [6, 22, 28]}.items():

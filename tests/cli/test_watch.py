@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from somatize import Recorder, Store
-from somatize.ui.following import speaks_utf8
+from somatize.ui.screen import speaks_utf8
 from tests.cli.conftest import call
 from tests.programs import program
 
@@ -260,7 +260,7 @@ def test_what_can_be_no_store_is_refused(tmp_path: Path) -> None:
 def test_a_writer_is_not_held_up(tmp_path: Path) -> None:
     """What a look reads needs no lock that a writer takes: one goes on recording while the other holds its view."""
     from somatize.record import Followed
-    from somatize.store.view import look
+    from somatize.store.run_reader import look
 
     with Store(tmp_path / "runs") as store, Recorder(store, "tuesday") as recorder, Followed(store.path) as followed:
         followed.look()

@@ -12,7 +12,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, NoStore, RecordError, RecordLost
 from somatize.record import curve, forwards, runs
-from somatize.store import committer, environment, recovery
+from somatize.store import commit, lmdb_environment, recovery
 
 
 @node
@@ -31,7 +31,7 @@ def names(place: Path) -> list[str]:
 def test_a_writer_that_slept_through_compactions_loses_nothing(
     place: Path, child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr(committer, "EVERY", 3600.0)  # so that nothing here looks at the store meanwhile
+    monkeypatch.setattr(commit, "EVERY", 3600.0)  # so that nothing here looks at the store meanwhile
     store = Store(place)
     store.keep("k", "before")
     recorder = Recorder(store, run="r", summarising=["loss"])
@@ -70,19 +70,19 @@ def test_a_file_that_goes_while_it_is_opened_is_not_made_anew(
     with Store(place) as store, Recorder(store, run="r") as recorder:
         G.forward(1, watching=recorder)
 
-    opened, times = environment.Environment._opened, iter([2])
+    opened, times = lmdb_environment.Environment._opened, iter([2])
 
     def work(report: Callable[[str], None]) -> None:
         mine = Store(place)
         mine.compact()
         mine.compact()
 
-    def gone(self: environment.Environment, path: Path, fd: int) -> Any:
+    def gone(self: lmdb_environment.Environment, path: Path, fd: int) -> Any:
         for _ in times:
             assert child(work).end(None)[0] == 0
         return opened(self, path, fd)
 
-    monkeypatch.setattr(environment.Environment, "_opened", gone)
+    monkeypatch.setattr(lmdb_environment.Environment, "_opened", gone)
     assert [row["forwards"] for row in runs(place)] == [1]
     assert names(place) == ["records.2.lmdb", "records.2.lmdb-lock"]
     assert Store(place).check() == []

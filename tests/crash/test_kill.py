@@ -14,7 +14,7 @@ import pytest
 
 from somatize import Ctx, Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards, runs
-from somatize.store import committer, environment
+from somatize.store import commit, lmdb_environment
 
 
 @node
@@ -29,8 +29,8 @@ def records(place: Path, every: float, first_map: int, text: str) -> Callable[[C
     """A child that records for ever and reports each forward and each fact whose call returned."""
 
     def work(report: Callable[[str], None]) -> None:
-        committer.EVERY = every
-        environment.FIRST_MAP = first_map
+        commit.EVERY = every
+        lmdb_environment.FIRST_MAP = first_map
         recorder = Recorder(Store(place), run="r", summarising=["loss"])
         number = 0
         while True:

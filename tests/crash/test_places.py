@@ -18,7 +18,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, RecordLost, RecordWarning, StoreReadOnly
 from somatize.record import curve, facts, forwards, nodes, runs
-from somatize.store import backlog, pages
+from somatize.store import appender, lmdb_files
 
 
 @node
@@ -72,7 +72,7 @@ def test_a_full_disk_costs_no_result_and_no_record(small_disk: Path) -> None:
 
 
 def test_what_does_not_fit_in_memory_is_counted_and_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(appender, "MOST_BYTES", 20_000)
     store = Store(place)
     recorder = Recorder(store, run="r")
     G.forward(0, watching=recorder)
@@ -172,7 +172,7 @@ def test_lockless_reading_beside_a_writer(
     """A reader that may not write the lock file, while blocks are joined and pages used again under it."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user, and root may write everywhere")
-    from somatize.store import committer
+    from somatize.store import commit
 
     place = tmp_path / "s"
     store = Store(place)
@@ -192,7 +192,7 @@ def test_lockless_reading_beside_a_writer(
             seen = len(points)
         report(str(seen > 5))
 
-    monkeypatch.setattr(committer, "EVERY", 0.01)
+    monkeypatch.setattr(commit, "EVERY", 0.01)
     reader = child(work)
     assert reader.line() == "ready"
     with Recorder(store, run="r", summarising=["loss"]) as recorder:
@@ -257,13 +257,13 @@ def test_a_file_is_looked_at_again_only_as_long_as_somebody_writes_it(
     file = tmp_path / "records.lmdb"
     file.write_bytes(whole[: len(whole) // 2])
     slept = []
-    monkeypatch.setattr(pages.time, "sleep", slept.append)
+    monkeypatch.setattr(lmdb_files.time, "sleep", slept.append)
     with pytest.raises(DamagedStore):
-        pages.verify(file, 1000)
+        lmdb_files.verify(file, 1000)
     assert len(slept) == 1
     growing = iter([whole[: len(whole) // 2 + 4096], whole[: len(whole) // 2 + 8192], whole])
-    monkeypatch.setattr(pages.time, "sleep", lambda seconds: file.write_bytes(next(growing)))
-    pages.verify(file, 1000)
+    monkeypatch.setattr(lmdb_files.time, "sleep", lambda seconds: file.write_bytes(next(growing)))
+    lmdb_files.verify(file, 1000)
     assert list(growing) == []
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards
-from somatize.store import committer
+from somatize.store import commit
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -94,7 +94,7 @@ def test_every_image_opens_and_holds_what_was_synced(place: Path, tmp_path: Path
 
 
 def test_what_was_said_is_synced_unasked_every_quarter_of_a_second(place: Path, tmp_path: Path) -> None:
-    assert committer.EVERY == 0.25
+    assert commit.EVERY == 0.25
     with Store(place) as store, Recorder(store, run="r") as recorder:
         for step in range(3):
             G.forward(step, watching=recorder)

@@ -18,7 +18,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import RecordError
 from somatize.record import about, curve, facts, forwards, runs, tail, writers
-from somatize.store import environment
+from somatize.store import lmdb_environment
 
 
 @node
@@ -190,9 +190,9 @@ def test_a_forward_that_a_forked_child_inherits_is_its_parents(place: Path) -> N
 def test_a_fork_while_the_committing_thread_is_at_work(
     place: Path, child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from somatize.store import committer
+    from somatize.store import commit
 
-    monkeypatch.setattr(committer, "EVERY", 0.001)
+    monkeypatch.setattr(commit, "EVERY", 0.001)
     store = Store(place)
     recorder = Recorder(store, run="r")
 
@@ -255,7 +255,7 @@ def test_loader_workers_beside_a_recording_loop(ran: Callable[..., str], method:
 def test_a_store_grown_by_another_process_keeps_working_here(
     child: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "FIRST_MAP", 1 << 16)
+    monkeypatch.setattr(lmdb_environment, "FIRST_MAP", 1 << 16)
     store = Store(place)
     recorder = Recorder(store, run="mine")
     G.forward(1, watching=recorder)

@@ -9,7 +9,7 @@ import pytest
 
 from somatize import Graph, Node, node
 from somatize.errors import FigureError
-from somatize.figures.constructor import arguments_of, class_of, shown
+from somatize.figures.graph_picture import arguments_of, class_of, shown
 
 
 class Encode(Node):

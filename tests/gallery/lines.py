@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from somatize.record.columns import BROKE, INTERRUPTED, LOST, OK, OPEN, Columns
-from somatize.record.drawn import progress_picture
-from somatize.record.outside import Outside
+from somatize.record.progress_figure import progress_picture
+from somatize.record.run_columns import BROKE, INTERRUPTED, LOST, OK, OPEN, Columns, Outside
 
 
 def columns(count, said, run="tuesday", names=("loss",), states=(), writer_from=(), took=lambda n: 900):

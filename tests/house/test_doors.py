@@ -11,22 +11,22 @@ import somatize
 PACKAGE = Path(somatize.__file__).parent
 
 DOORS = {
-    "lmdb": {"storage/environment.py"},
-    "torch": {"tensors.py"},
-    "plotly": {"plotting.py"},
-    "rich": {"ui/painting.py"},
-    "IPython": {"cells.py"},
-    "ipywidgets": {"cells.py"},
-    "anywidget": {"cells.py"},
+    "lmdb": {"store/lmdb_environment.py"},
+    "torch": {"codecs/tensors.py"},
+    "plotly": {"figures/plotly_backend.py"},
+    "rich": {"ui/rich_backend.py"},
+    "IPython": {"figures/notebook.py"},
+    "ipywidgets": {"figures/notebook.py"},
+    "anywidget": {"figures/notebook.py"},
     "numpy": {"codecs/arrays.py"},
     "cloudpickle": {"worker/payload.py"},
     "ray": {"worker/ray_broker.py"},
     "pandas": {"codecs/pandas_frames.py"},
     "polars": {"codecs/polars_frames.py"},
     "pyarrow": {"codecs/arrow.py"},
-    "opentelemetry": {"record/export/spans.py"},
-    "tensorboard": {"record/export/event_files.py"},
-    "mlflow": {"record/export/tracking.py"},
+    "opentelemetry": {"record/export/opentelemetry_spans.py"},
+    "tensorboard": {"record/export/tensorboard_files.py"},
+    "mlflow": {"record/export/mlflow_runs.py"},
 }
 
 
@@ -55,7 +55,7 @@ def test_only_what_travels_is_unpickled():
 
 
 def test_nothing_in_a_store_is_ever_unpickled():
-    for folder in ("storage", "codecs", "record"):
+    for folder in ("store", "codecs", "record"):
         for path in sorted((PACKAGE / folder).rglob("*.py")):
             assert not imported(path) & {"pickle", "cloudpickle", "marshal", "shelve", "dill"}, path
 

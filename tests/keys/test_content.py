@@ -30,7 +30,7 @@ from somatize import codec
 from somatize.errors import Unnameable
 from somatize.naming import content
 from somatize.naming import given as named
-from somatize.naming.tree import tree_digest
+from somatize.naming.content_digest import tree_digest
 
 
 class Colour(enum.Enum):
@@ -278,7 +278,7 @@ def test_sharing_does_not_count_and_costs_no_more_than_it_holds():
 
 
 def test_large_values_go_the_same_way_however_they_are_shared():
-    from somatize.naming.content import LARGEST
+    from somatize.naming.content_digest import LARGEST
 
     row = [0] * 4096
     count = LARGEST // 4096 + 1

@@ -8,7 +8,7 @@ import pytest
 
 from somatize import Node
 from somatize.dag.pieces import Marks
-from somatize.naming import Namer, constructed, given
+from somatize.naming import Namer, constructor_arguments, given
 
 
 class Holds(Node):
@@ -35,8 +35,8 @@ MAKERS = {
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 def test_it_counts_by_its_content_though_it_was_not_named_at_construction(make, monkeypatch):
     asked = []
-    content = constructed.content
-    monkeypatch.setattr(constructed, "content", lambda *args: asked.append(args) or content(*args))
+    content = constructor_arguments.content
+    monkeypatch.setattr(constructor_arguments, "content", lambda *args: asked.append(args) or content(*args))
     one, same, other = Holds(make(1.0)), Holds(make(1.0)), Holds(make(2.0))
     assert asked == []
     assert digest(one) == digest(same) != digest(other)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from somatize import Graph, Store, node
-from somatize.naming import modes
+from somatize.naming import names
 
 
 @contextlib.contextmanager
@@ -92,12 +92,12 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_a_mode_that_changes_results_is_another_name_and_the_default_one_is_found_again(run, way):
-    assert modes.modes() == {}
+    assert names.modes() == {}
     assert run() == "ran"
     with WAYS[way]():
         assert "mode `" in run.foreseen()
         assert [run(), run()] == ["ran", "recalled"]
-    assert modes.modes() == {}
+    assert names.modes() == {}
     assert run() == "recalled"
     with WAYS[way]():
         assert run() == "recalled"
@@ -132,9 +132,9 @@ def test_a_locale_that_reads_numbers_otherwise_counts(run):
             with set_for_now(
                 lambda: locale.setlocale(locale.LC_NUMERIC), lambda now: locale.setlocale(locale.LC_NUMERIC, now), name
             ):
-                assert "locale LC_NUMERIC" in modes.modes()
+                assert "locale LC_NUMERIC" in names.modes()
             break
-    assert modes.modes() == {}
+    assert names.modes() == {}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

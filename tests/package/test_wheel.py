@@ -202,7 +202,7 @@ def test_its_command_is_the_one_there_is(wheel):
 def test_the_source_archive_holds_what_its_tests_need(sdist):
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert of_the_tree("somatize", "tests", "docs", "examples", "benchmarks", "notebooks", "native") - held == set()
+    assert of_the_tree("somatize", "tests", "docs", "examples", "benchmarks", "notebooks") - held == set()
     assert {
         "hatch_build.py",
         "README.md",

@@ -9,7 +9,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import facts, forwards, runs
-from somatize.store import committer
+from somatize.store import commit
 from somatize.store.writer import Writer
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -77,7 +77,7 @@ def test_the_thread_that_ends_the_last_writer_of_a_store_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both would wait for each other, and everything that opens or closes a store with them."""
-    monkeypatch.setattr(committer.Committer.stop, "__defaults__", (3600.0,))
+    monkeypatch.setattr(commit.Committer.stop, "__defaults__", (3600.0,))
     for number in range(5):
         place = tmp_path / f"{number}"
         recorder = Recorder(Store(place), run="r")

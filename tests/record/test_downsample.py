@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from somatize.record.downsample import PER_BUCKET, gaps_of, kept
-from somatize.record.means import RollingMean, is_stepped
-from somatize.record.smoothing import RollingMeans
-from somatize.record.strokes import Stretch
+from somatize.record.traces import PER_BUCKET, RollingMean, RollingMeans, TraceSegment, gaps_of, is_stepped, kept
 
 numbers = st.floats(allow_infinity=False, allow_nan=False)
 columns = st.lists(numbers | st.just(math.nan), max_size=400).map(lambda values: array("d", values))
@@ -125,7 +122,7 @@ def test_a_rolling_mean_of_numbers_whose_sum_is_beyond_a_float():
 def test_a_mean_is_drawn_where_its_windows_are_whole_and_its_tail_to_the_last_number(values, window, buckets):
     column = array("d", values)
     gaps = gaps_of(column)
-    means = RollingMeans(Stretch(range(len(column)), column, kept(column, buckets, gaps=gaps), gaps), window)
+    means = RollingMeans(TraceSegment(range(len(column)), column, kept(column, buckets, gaps=gaps), gaps), window)
     there = [place for place, value in enumerate(values) if value == value]
     half, order = window // 2, {place: number for number, place in enumerate(there)}
     whole = there[half : len(there) - half] if len(there) > 2 * half else []

@@ -9,9 +9,9 @@ import pytest
 from somatize import Store
 from somatize.errors import UnknownRun
 from somatize.record import Recorder, fleet, machines
-from somatize.record.asked import lines_of, opened_at
-from somatize.record.digest import digest
-from somatize.store.view import look
+from somatize.record.forward_reader import lines_of, opened_at
+from somatize.record.html_page import digest
+from somatize.store.run_reader import look
 
 FORWARD = [
     {"fact": "ran", "node": "a", "began_us": "0", "took_us": "10"},

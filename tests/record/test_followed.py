@@ -17,9 +17,8 @@ from somatize.errors import DamagedStore, NoStore
 from somatize.record import Followed, curve, nodes, runs
 from somatize.record import run_follower as followed_module
 from somatize.record import run_growth as growing
-from somatize.record.buckets import CAPACITY, Buckets
-from somatize.record.run_growth import Cursor, Grown, Row
-from somatize.record.standing import Count, Standing
+from somatize.record.run_growth import Cursor, ForwardRow, Grown
+from somatize.record.run_state import CAPACITY, Buckets, ForwardCounts, Standing
 from somatize.store import recovery
 
 
@@ -257,7 +256,7 @@ def test_a_store_that_may_only_be_read_is_followed(store: Store, place: Path, mo
         copied = place.with_name("copied")
         shutil.copytree(place, copied)
     monkeypatch.setattr("somatize.store.directory.writable", lambda path: False)
-    monkeypatch.setattr("somatize.store.environment.os.access", lambda *_: False)
+    monkeypatch.setattr("somatize.store.lmdb_environment.os.access", lambda *_: False)
     with Followed(copied) as reading:
         found = standing(reading)
         assert (found.count.forwards, reading.state) == (1, "died")
@@ -364,14 +363,17 @@ def test_a_part_that_stays_away_is_damage(store: Store, place: Path, monkeypatch
 
 def test_a_rate_is_of_the_last_forwards_and_not_of_the_night_before_them() -> None:
     found = Standing("r", ())
-    night = [Row(n, 0, 5, 1000.0 + n) for n in range(100)]
-    found.take(Grown(Cursor(), rows=[*night, *(Row(100 + n, 0, 5, 40_000 + n / 2) for n in range(40))]), Count(140))
+    night = [ForwardRow(n, 0, 5, 1000.0 + n) for n in range(100)]
+    found.take(
+        Grown(Cursor(), rows=[*night, *(ForwardRow(100 + n, 0, 5, 40_000 + n / 2) for n in range(40))]),
+        ForwardCounts(140),
+    )
     assert found.rate() == pytest.approx(2.0)
     found = Standing("r", ())
-    found.take(Grown(Cursor(), rows=[Row(n, 0, 5, 60.0 * n) for n in range(9)]), Count(9))
+    found.take(Grown(Cursor(), rows=[ForwardRow(n, 0, 5, 60.0 * n) for n in range(9)]), ForwardCounts(9))
     assert found.rate() == pytest.approx(1 / 60), "of slow ones five are enough"
     found = Standing("r", ())
-    found.take(Grown(Cursor(), rows=[Row(n, 0, 5, 60.0) for n in range(9)]), Count(9))
+    found.take(Grown(Cursor(), rows=[ForwardRow(n, 0, 5, 60.0) for n in range(9)]), ForwardCounts(9))
     assert found.rate() is None, "a clock that stands still"
 
 

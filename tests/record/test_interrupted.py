@@ -13,7 +13,7 @@ from somatize.record import curve, facts, forwards
 from tests.test_interrupts import InterruptAt, interrupted
 
 G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
-WRITING = ("recorder.py", "writer.py", "packing.py", "numbers.py", "appending.py")
+WRITING = ("recorder.py", "writer.py", "record_format.py", "locks.py", "appender.py")
 # fmt: off
 STEPS = (
     "opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "__call__", "says", "say",
@@ -51,7 +51,7 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
         assert store.check() == []
 
 
-ENGINE = ("engine.py", "watching.py", "places.py", "ending.py")
+ENGINE = ("engine/loops.py", "watching/watchers.py", "watching/forwards.py", "engine/calls.py")
 AROUND = (
     "run_plain",
     "_within",

@@ -7,9 +7,9 @@ import pytest
 
 from somatize import Graph, Recorder, node
 from somatize.record import curve, progress
-from somatize.record.columns import BROKE, GAP, LOST, NAN, OK, Columns
-from somatize.record.drawn import progress_picture
-from somatize.record.strokes import Strokes
+from somatize.record.progress_figure import progress_picture
+from somatize.record.run_columns import BROKE, GAP, LOST, NAN, OK, Columns
+from somatize.record.traces import Strokes
 
 MILLION = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from somatize import Graph, Live, Recorder, Store, node
 from somatize.errors import RecordError, UnknownName
 from somatize.record import Followed, curve, curve_costs, export, forwards, page, progress
-from somatize.store import lines
+from somatize.store import run_reader
 
 GRAPH = Graph.somatize(node(abs).named("a"))
 POINTS = [(step, 1 / (step + 1)) for step in range(3)]
@@ -101,13 +101,13 @@ def test_an_export_reads_each_block_once_whatever_its_columns(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    chunk = lines.Chunk
+    chunk = run_reader.Chunk
 
-    def counted(packed: bytes) -> lines.Chunk:
+    def counted(packed: bytes) -> run_reader.Chunk:
         read.append(1)
         return chunk(packed)
 
-    monkeypatch.setattr(lines, "Chunk", counted)
+    monkeypatch.setattr(run_reader, "Chunk", counted)
     counts = []
     for columns in (2, 200):
         names = [f"m{number}" for number in range(columns)]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import forwards
-from somatize.store import packing
-from somatize.store.columns import Chunk, pack_chunk, pack_texts
+from somatize.store import record_format
+from somatize.store.record_format import Chunk, pack_chunk, pack_texts
 
 # A NaN has a sign and a payload that no text tells; `nan` is read as the one there is in `math`.
 FLOATS = st.floats().map(lambda value: math.nan if math.isnan(value) else value)
@@ -48,7 +48,7 @@ def test_floats_and_texts_of_one_run_are_read_the_same_before_and_after_the_comm
 
 
 def test_a_fact_without_the_summarised_field_has_no_summary() -> None:
-    packer = packing.Packer(["loss.value", "ran.took_us"])
+    packer = record_format.Packer(["loss.value", "ran.took_us"])
     for fact in ({"fact": "loss", "node": "a"}, {"fact": "other", "value": "1"}):
         assert packer.pack_one(fact, fact)[1:] == (b"", None)
     told = {"fact": "loss", "value": "0.5"}
@@ -56,11 +56,11 @@ def test_a_fact_without_the_summarised_field_has_no_summary() -> None:
 
 
 def test_what_a_sequence_of_kinds_holds_is_found_whether_or_not_it_is_remembered() -> None:
-    packer = packing.Packer(["loss.value"])
+    packer = record_format.Packer(["loss.value"])
     for count in (1, 2, 5000, 5000):
         ran = [{"fact": "ran", "node": str(n), "took_us": "1"} for n in range(count)]
         facts = [*ran, {"fact": "loss", "value": "3"}, {"fact": "loss"}, {"fact": "finished", "took_us": "2"}]
         for _ in range(2):
             body, nodes, texts = packer.pack(facts)
-            assert (list(packing.unpack([body])), nodes, texts) == (facts, count, ["3"])
+            assert (list(record_format.unpack([body])), nodes, texts) == (facts, count, ["3"])
     assert sorted(map(len, packer._shapes)) == [4, 5]  # those of thousands take no room

@@ -8,8 +8,8 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import UnknownRun
-from somatize.record import facts, forwards, paged
-from somatize.store.lines import RunLines
+from somatize.record import facts, forward_reader, forwards
+from somatize.store.run_reader import RunLines
 
 GRAPH = Graph.somatize(node(lambda step: 1 / (step % 7)).named("divide"))
 
@@ -40,8 +40,8 @@ def store(tmp_path):
 @pytest.mark.parametrize("stretch", [7, 1000])
 @pytest.mark.parametrize("asked", [{}, {"last": 11}, {"since": 33}, {"last": 0}, {"since": 99}])
 def test_stretches_put_end_to_end_are_the_whole(store, monkeypatch, stretch, asked):
-    monkeypatch.setattr(paged, "STRETCH", stretch)
-    pages = paged.Pages(store, "r", asked.get("last"), asked.get("since"))
+    monkeypatch.setattr(forward_reader, "STRETCH", stretch)
+    pages = forward_reader.Pages(store, "r", asked.get("last"), asked.get("since"))
     rows, told = list(pages.rows()), list(pages.facts())
     assert list(chain.from_iterable(rows)) == forwards(store, "r", **asked)
     assert list(chain.from_iterable(told)) == facts(store, "r", **asked or {"since": 0})
@@ -54,8 +54,8 @@ def test_stretches_put_end_to_end_are_the_whole(store, monkeypatch, stretch, ask
 def test_numbers_that_were_never_written_are_lost_in_whatever_stretch_they_fall(store, monkeypatch):
     highest = RunLines.highest
     monkeypatch.setattr(RunLines, "highest", lambda lines: highest(lines) + 3)
-    monkeypatch.setattr(paged, "STRETCH", 6)
-    rows = list(chain.from_iterable(paged.Pages(store, "r", None, None).rows()))
+    monkeypatch.setattr(forward_reader, "STRETCH", 6)
+    rows = list(chain.from_iterable(forward_reader.Pages(store, "r", None, None).rows()))
     assert rows == forwards(store, "r")
     assert [(row["forward"], row["state"]) for row in rows[69:]] == [
         (69, "ok"),
@@ -66,9 +66,9 @@ def test_numbers_that_were_never_written_are_lost_in_whatever_stretch_they_fall(
 
 
 def test_what_is_recorded_meanwhile_is_not_among_them(store, monkeypatch):
-    monkeypatch.setattr(paged, "STRETCH", 10)
+    monkeypatch.setattr(forward_reader, "STRETCH", 10)
     before = forwards(store, "r")
-    pages = paged.Pages(store, "r", None, None)
+    pages = forward_reader.Pages(store, "r", None, None)
     reading = pages.rows()
     found = next(reading)
     with Recorder(store, run="r") as recorder:
@@ -77,11 +77,11 @@ def test_what_is_recorded_meanwhile_is_not_among_them(store, monkeypatch):
 
 
 def test_a_run_that_is_forgotten_meanwhile_ends_the_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(paged, "STRETCH", 10)
+    monkeypatch.setattr(forward_reader, "STRETCH", 10)
     with Store(tmp_path) as store:
         with Recorder(store, run="r") as recorder:
             record(recorder, range(20))
-        reading = paged.Pages(store, "r", None, None).rows()
+        reading = forward_reader.Pages(store, "r", None, None).rows()
         assert len(next(reading)) == 10
         store.forget("r")
         with pytest.raises(UnknownRun):

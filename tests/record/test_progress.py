@@ -11,8 +11,8 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import FigureError, UnknownRun, WhichRun
 from somatize.record import curve, progress
 from somatize.record.column_reader import columns_of
-from somatize.record.columns import LOST, OK, Columns
-from somatize.record.drawn import progress_picture
+from somatize.record.progress_figure import progress_picture
+from somatize.record.run_columns import LOST, OK, Columns
 
 
 def said(store, values, run="r", summarising=("loss",), kind="loss"):

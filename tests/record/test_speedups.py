@@ -30,10 +30,12 @@ from somatize import Recorder, Store
 from somatize.errors import UnknownName
 from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
-from somatize.store import blocks, columns, committer, gather, journal, speedups
-from somatize.store.committer import take_in
-from somatize.store.gather import Gathered
+from somatize.store import commit, journal, record_format, speedups
+from somatize.store import rows as blocks
+from somatize.store import rows as gather
+from somatize.store.commit import take_in
 from somatize.store.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
+from somatize.store.rows import JournalRows
 from somatize.store.schema import OPEN, OWN
 from somatize.watching import watchers
 from tests.programs import lacking
@@ -149,9 +151,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Stor
     """A store that is written in C, and one that is written in Python."""
     place = tmp_path_factory.mktemp("both")
     with pytest.MonkeyPatch.context() as patch, Store(place / "compiled") as one, Store(place / "pure") as other:
-        patch.setattr(
-            committer, "EVERY", 1000.0
-        )  # nothing is committed, or written down in part, but where it is told to
+        patch.setattr(commit, "EVERY", 1000.0)  # nothing is committed, or written down in part, but where it is told to
         yield one, other
 
 
@@ -392,7 +392,7 @@ def stored(store: Store, run: str, stretches: list[bytes], pure: bool) -> Any:
     whose = {"run": writer.run, "name": run, "fields": fields}
     with purely(pure):
         for stretch in stretches:
-            gathered = Gathered(77, fields)
+            gathered = JournalRows(77, fields)
             gathered.take_to_store(stretch, base)
             damaged += gathered.damaged
             base += len(stretch)
@@ -486,7 +486,7 @@ def test_no_bytes_crash_it(content: bytes, fields: int, most: int) -> None:
 @many
 def test_words_are_packed_as_by_python(column: list[int], first: int) -> None:
     for words in (column, sorted(column), [abs(n) % 2**32 for n in column], range(first, first + 8), column[:1] * 3):
-        assert BUILT.words(array("q", words)) == columns.pack_integers(array("q", words))
+        assert BUILT.words(array("q", words)) == record_format.pack_integers(array("q", words))
 
 
 # -- what comes in between

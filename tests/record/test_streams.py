@@ -6,9 +6,9 @@ import pytest
 
 from somatize import Graph, Live, Recorder, Store, node
 from somatize.record import progress
-from somatize.record.column_reader import Stretch, columns_of
-from somatize.record.drawn import progress_picture
-from somatize.record.streams import MOST, alike, keys_of
+from somatize.record.column_reader import ForwardRange, columns_of
+from somatize.record.progress_figure import progress_picture
+from somatize.record.run_columns import MOST, alike, keys_of
 
 RATE = "throughput.samples_per_s"
 SAID = [
@@ -119,7 +119,7 @@ def test_a_stretch_has_the_lines_of_the_whole(tmp_path):
             tell([recorder], SAID)
         whole = columns_of(store, "r", [RATE])
         alike([whole])
-        part = columns_of(store, "r", [RATE], Stretch(5))
+        part = columns_of(store, "r", [RATE], ForwardRange(5))
         alike([part], keys_of(whole))
         assert [one["name"] for one in progress_picture([part]).data] == [
             one["name"] for one in progress_picture([whole]).data

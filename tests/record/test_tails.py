@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import RecordWarning
 from somatize.record import curve, facts, forwards, runs
-from somatize.store import committer
+from somatize.store import commit
 from somatize.store import journal as journals
-from somatize.store.gather import Gathered
+from somatize.store.rows import JournalRows
 
 
 @node
@@ -30,20 +30,20 @@ G = Graph.somatize(inc)
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is committed but where a test flushes."""
-    monkeypatch.setattr(committer, "EVERY", 3600.0)
+    monkeypatch.setattr(commit, "EVERY", 3600.0)
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of journals that were looked at closely, of each time that it was done."""
     found: list[int] = []
-    take = Gathered.take
+    take = JournalRows.take
 
-    def counted(self: Gathered, buffer: bytes, *more: Any) -> Gathered:
+    def counted(self: JournalRows, buffer: bytes, *more: Any) -> JournalRows:
         found.append(len(buffer))
         return take(self, buffer, *more)
 
-    monkeypatch.setattr(Gathered, "take", counted)
+    monkeypatch.setattr(JournalRows, "take", counted)
     return found
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from somatize import Graph, Recorder, Store, node
 from somatize.record import nodes, spent
 from somatize.record.export import to_csv
-from somatize.record.node_totals import Spent, Tally, Where
+from somatize.record.node_totals import NodeTally, Spent, Where
 
 _MICRO = st.integers(0, 10**7).map(str)
 _NAMES = st.sampled_from(
@@ -43,7 +43,7 @@ _OTHERS = st.builds(
 
 
 def counted(facts):
-    tally = Tally()
+    tally = NodeTally()
     tally.take(facts)
     return tally.by_node
 
@@ -52,7 +52,7 @@ def counted(facts):
 @given(st.lists(st.lists(st.one_of(_TURNS, _OTHERS), max_size=5), min_size=1, max_size=4), st.integers(1, 3))
 def test_what_is_counted_packed_is_what_unpacking_gives(forwards, times):
     forwards = forwards * times
-    packed = Tally()
+    packed = NodeTally()
     if packed.take_packed([b"".join(map(msgpack.packb, facts)) for facts in forwards]):
         assert packed.by_node == counted([fact for facts in forwards for fact in facts])
     else:
@@ -78,7 +78,7 @@ FORWARDS = {
 
 @pytest.mark.parametrize("forwards", FORWARDS.values(), ids=FORWARDS)
 def test_the_common_forwards_are_counted_without_unpacking(forwards):
-    packed = Tally()
+    packed = NodeTally()
     assert packed.take_packed([b"".join(map(msgpack.packb, facts)) for facts in forwards])
     assert packed.by_node == counted([fact for facts in forwards for fact in facts])
 
@@ -102,7 +102,7 @@ def test_a_turn_of_no_node_is_none():
 
 
 def test_spent_sums_by_place_and_ending():
-    tally = Tally()
+    tally = NodeTally()
     tally.take([turn("a", 5), turn("a", 7, host="w"), {"fact": "failed", "node": "a", "began_us": "0", "took_us": "x"}])
     assert tally.spent() == [
         Spent("a", {(Where(), "ran"): (1, 5), (Where("w"), "ran"): (1, 7), (Where(), "failed"): (1, 0)})
@@ -113,11 +113,11 @@ def test_forwards_in_which_something_rare_was_told_are_given_back_uncounted():
     log = {"fact": "log", "level": "INFO"}
     facts = [[turn("a", 1)], [turn("a", 2), log], [turn("a", 3)]]
     stretch = [(number, b"".join(map(msgpack.packb, told))) for number, told in enumerate(facts)]
-    tally = Tally(apart=("log",))
+    tally = NodeTally(apart=("log",))
     assert tally.not_counted(stretch) == [stretch[1]]
     assert tally.spent() == [Spent("a", {(Where(), "ran"): (2, 4)})]
     assert not tally.take_packed([stretch[1][1]])
-    plain = Tally()
+    plain = NodeTally()
     assert plain.not_counted(stretch) == []
     assert plain.spent() == [Spent("a", {(Where(), "ran"): (3, 6)})]
 

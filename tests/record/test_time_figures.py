@@ -8,10 +8,9 @@ import pytest
 from somatize import Graph, Recorder, node
 from somatize.errors import FigureError, UnknownForward
 from somatize.record import nodes, spent, timeline
-from somatize.record.node_totals import Spent, Tally, Where
+from somatize.record.node_totals import NodeTally, Spent, Where
 from somatize.record.node_turns import OneForward, Total, turns_of
-from somatize.record.one_forward import timeline_picture
-from somatize.record.time_spent import spent_picture
+from somatize.record.time_figures import spent_picture, timeline_picture
 
 
 def told(fact, **fields):
@@ -137,7 +136,7 @@ def test_no_time_at_all():
 
 
 def test_facts_without_a_node_or_of_other_kinds_do_not_count():
-    tally = Tally()
+    tally = NodeTally()
     tally.take([told("loss", value=1), told("ran", took_us=7), told("ran", node="a", began_us=0, took_us="x")])
     assert tally.spent() == [Spent("a", {(Where(), "ran"): (1, 0)})]
 

@@ -12,10 +12,10 @@ import pytest
 
 from somatize import Graph, Node, node
 from somatize.status import LogEvent, Status, Task, TaskEvent, Throughput
-from somatize.status.forwards import ForwardTasks
-from somatize.status.tracking import Track
+from somatize.status.forward_tasks import ForwardTasks
+from somatize.status.status import Track
 from somatize.ui import Display
-from somatize.watching.quiet import QUIET
+from somatize.watching.context import QUIET
 
 
 def shown(status: Status) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ import torch
 
 from somatize.errors import BadOption
 from somatize.record.run_growth import OpenTask
-from somatize.record.standing import Task as ShownTask
+from somatize.record.run_state import OpenTaskState as ShownTask
 from somatize.status import EventKind, Status, Task, TaskEvent
 
 

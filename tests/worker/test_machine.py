@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from somatize import Broker, Graph, node
-from somatize.worker.machine import EVERY, Machine
+from somatize.worker.server import EVERY, Machine
 
 from .conftest import spawned
 

@@ -16,7 +16,7 @@ from somatize import Broker, Graph, Recorder, Store, node
 from somatize.errors import WorkerDied
 from somatize.record import facts, logs, tasks
 from somatize.status import EventKind, LogEvent, Status, TaskEvent
-from somatize.watching.quiet import QUIET
+from somatize.watching.context import QUIET
 
 from .conftest import spawned
 
@@ -239,7 +239,7 @@ def test_node_code_that_closes_it_closes_nothing_here(broker: Broker) -> None:
 
 def test_with_no_status_watching_it_is_the_one_that_does_nothing(broker: Broker) -> None:
     def which(value: Any, ctx: Any) -> Any:
-        from somatize.watching.quiet import QUIET
+        from somatize.watching.context import QUIET
 
         return ctx.status is QUIET
 

@@ -18,11 +18,11 @@ import torch
 from somatize import Broker, Graph, node
 from somatize.codecs import tensors
 from somatize.errors import StoreWarning
-from somatize.worker import payload, segments
+from somatize.worker import payload, wire
 
 from .conftest import spawned
 
-BIG = segments.SMALLEST * 4
+BIG = wire.SMALLEST * 4
 
 
 def there_and_back(value: Any, broker: Broker) -> Any:
@@ -144,7 +144,7 @@ def test_what_the_graph_and_the_node_hold_is_not_written_by_later_trips(broker: 
     assert [answer[-1] for answer in answers] == [2, 4, 6, 8, 10]
 
 
-def pool_of(broker: Broker) -> segments.Segments:
+def pool_of(broker: Broker) -> wire.Segments:
     live = broker._connections["w1"][0]._live
     assert live is not None
     found = live.wire.segments
@@ -153,7 +153,7 @@ def pool_of(broker: Broker) -> segments.Segments:
 
 
 def test_segments_are_used_again_and_freed_when_idle(monkeypatch: Any) -> None:
-    monkeypatch.setattr(segments, "IDLE", 0.3)
+    monkeypatch.setattr(wire, "IDLE", 0.3)
     with Broker.embedded({"w1": spawned()}) as broker:
         graph = Graph.somatize(node(lambda x: float(x.sum())).at("w1"))
         for _ in range(10):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from somatize.worker.wire import GREETING, NOISE, Ended, Garbled, TooLate, Wire
+from somatize.worker.wire import GREETING, NOISE, Garbled, TooLate, Wire, WireClosed
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_an_end_in_the_middle_is_an_end(ends: tuple[Wire, Wire]) -> None:
     mine, other = ends
     os.write(mine.writing, b"\x40\x00\x00\x00half")
     os.close(mine.writing)
-    with pytest.raises(Ended):
+    with pytest.raises(WireClosed):
         other.receive()
 
 

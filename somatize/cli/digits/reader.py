@@ -32,7 +32,7 @@ class Pick(Node):
         return [images[number] for number in numbers], [labels[number] for number in numbers]
 
 
-class Scale(Node):
+class ScalePixels(Node):
     """Pixels from 0 to 1, and a one beside them for what is there of a digit before anything is seen."""
 
     def forward(self, batch: Batch, ctx: Ctx) -> Batch:  # noqa: ARG002
@@ -92,5 +92,5 @@ class Score(Node):
 def reader(digits: Digits, learn: Learn) -> Graph:
     """The graph: pick the images, scale them, learn of them, say how well they were read."""
     return Graph.somatize(
-        Pick(digits).named("pick") >> Scale().named("scale") >> learn.named("learn") >> Score().named("score")
+        Pick(digits).named("pick") >> ScalePixels().named("scale") >> learn.named("learn") >> Score().named("score")
     )

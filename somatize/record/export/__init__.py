@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING
 
 from somatize.utils.lazy_names import names_of
 
-from .exported import Exported
+from .output import Exported
 
 if TYPE_CHECKING:
-    from .columnar import to_arrow, to_parquet
-    from .frames import to_pandas
-    from .imported import from_tensorboard
     from .mlflow_runs import to_mlflow
-    from .retold import to_opentelemetry
-    from .scalars import to_tensorboard
-    from .separated import to_csv
-    from .spans import OpenTelemetry
+    from .opentelemetry_spans import OpenTelemetry, to_opentelemetry
+    from .table_formats import to_arrow, to_csv, to_pandas, to_parquet
+    from .tensorboard_files import from_tensorboard, to_tensorboard
     from .trace_file import to_trace
 
 __all__ = [
@@ -45,15 +41,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "OpenTelemetry": "spans",
-    "from_tensorboard": "imported",
-    "to_arrow": "columnar",
-    "to_csv": "separated",
+    "OpenTelemetry": "opentelemetry_spans",
+    "from_tensorboard": "tensorboard_files",
+    "to_arrow": "table_formats",
+    "to_csv": "table_formats",
     "to_mlflow": "mlflow_runs",
-    "to_opentelemetry": "retold",
-    "to_pandas": "frames",
-    "to_parquet": "columnar",
-    "to_tensorboard": "scalars",
+    "to_opentelemetry": "opentelemetry_spans",
+    "to_pandas": "table_formats",
+    "to_parquet": "table_formats",
+    "to_tensorboard": "tensorboard_files",
     "to_trace": "trace_file",
 }
 """Which module has a name: it is loaded when the name is first asked for, and its library when that is called."""

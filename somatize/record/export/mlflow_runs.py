@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 
 from somatize import facts
 from somatize.errors import ExportError, ExtraMissing
-from somatize.record.asked import Place
+from somatize.record.forward_reader import Place
 from somatize.record.run_info import about
 
-from .exported import Exported
-from .losses import Losses
-from .points import points_of, texts_of
-from .stored import Forward, forwards_of, name_of
+from .output import Exported, LossCounts
+from .stored_forwards import StoredForward, forwards_of, points_of, run_name, texts_of
 
 RUN, BEGAN = "somatize.run", "somatize.began"
 """The tags by which a run is found again: its name, and when it was begun."""
@@ -61,10 +59,10 @@ def to_mlflow(
     without ``pip install 'somatize[mlflow]'``, `ExportError` for what MLflow refuses, `UnknownRun` and `WhichRun`.
     """
     mlflow = _mlflow()
-    name = name_of(store, run)
+    name = run_name(store, run)
     known = about(store, name)
     try:
-        out = _Out(mlflow, tracking_uri, experiment, name, known)
+        out = _MlflowOutput(mlflow, tracking_uri, experiment, name, known)
         out.numbers(forwards_of(store, name, last=last, since=since))
         out.finish()
     except mlflow.exceptions.MlflowException as error:
@@ -72,20 +70,20 @@ def to_mlflow(
     return Exported(None, out.wrote, out.losses.sentences())
 
 
-class _Out:
+class _MlflowOutput:
     """A run of MLflow that is written to, and the counts of what became of it."""
 
     def __init__(
         self, mlflow: Any, tracking_uri: str | None, experiment: str, name: str, known: Mapping[str, Any]
     ) -> None:
-        self.losses = Losses()
+        self.losses = LossCounts()
         self.wrote = {"forwards": 0, "metrics": 0, "params": 0, "tags": 0, "artifacts": 0}
         self._entities = mlflow.entities
         self._client = mlflow.MlflowClient(tracking_uri=tracking_uri)
         self._known = known
         self._names = _Names(self.losses)
         self._lines: list[str] = []
-        self._last: Forward | None = None
+        self._last: StoredForward | None = None
         self.losses.add("fact", "said of the run as a whole; about.json has it", len(known["facts"]))
         place = self._experiment(experiment)
         found = self._found(place, name)
@@ -161,7 +159,7 @@ class _Out:
 
     # -- its numbers
 
-    def numbers(self, forwards: Iterator[Forward]) -> None:
+    def numbers(self, forwards: Iterator[StoredForward]) -> None:
         """Write what the run lacks of these forwards."""
         points = (point for forward in forwards for point in self._of(forward))
         while some := list(islice(points, _METRICS)):
@@ -169,7 +167,7 @@ class _Out:
             self._client.log_batch(self._id, metrics=metrics)
             self.wrote["metrics"] += len(metrics)
 
-    def _of(self, forward: Forward) -> Iterator[Point]:
+    def _of(self, forward: StoredForward) -> Iterator[Point]:
         if forward.when_us is None:
             self.losses.add("forward", "lost before anything of it was written down")
             return
@@ -218,7 +216,7 @@ class _Out:
 class _Names:
     """What numbers and params are called in MLflow, which takes fewer characters than we do; different ones stay so."""
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: LossCounts) -> None:
         self._losses = losses
         self._known: dict[str, str] = {}
         self._taken: set[str] = set()

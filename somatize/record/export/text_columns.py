@@ -19,7 +19,7 @@ Said = Sequence[str | float | None]
 """What was said, a float standing for the text that is its `repr`."""
 
 
-class Kind(Enum):
+class ColumnType(Enum):
     """What a column holds. Each may miss values."""
 
     WHOLE = "int64"
@@ -37,13 +37,13 @@ class Kind(Enum):
 class Survey:
     """Counts what a column of texts holds, and then says what kind of column it is."""
 
-    def __init__(self, declared: Kind | None = None) -> None:
+    def __init__(self, declared: ColumnType | None = None) -> None:
         self.declared = declared
         self._wholes = self._wide = self._floats = self._truths = self._words = 0
 
     def add(self, said: Iterable[str | float]) -> None:
         """Some texts more; none of them None."""
-        if self.declared in (Kind.TEXT, Kind.NAME):
+        if self.declared in (ColumnType.TEXT, ColumnType.NAME):
             return
         every = list(said)
         some = [one for one in every if isinstance(one, str)]
@@ -72,43 +72,43 @@ class Survey:
                 self._words += 1
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ColumnType:
         """What the column is. Texts that are numbers for less than a half are words."""
         if self.declared is not None:
             return self.declared
         numbers = self._wholes + self._floats
         every = numbers + self._truths + self._words
         if self._truths and self._truths == every:
-            return Kind.TRUTH
+            return ColumnType.TRUTH
         if 2 * numbers < every:
-            return Kind.TEXT
-        return Kind.WHOLE if self._wholes and not self._floats else Kind.NUMBER
+            return ColumnType.TEXT
+        return ColumnType.WHOLE if self._wholes and not self._floats else ColumnType.NUMBER
 
     @property
     def has_words(self) -> bool:
         """Whether there are texts that the kind cannot hold."""
-        if self.kind is Kind.WHOLE:
+        if self.kind is ColumnType.WHOLE:
             return bool(self._floats + self._truths + self._words)
-        if self.kind is Kind.NUMBER:
+        if self.kind is ColumnType.NUMBER:
             return bool(self._truths + self._words + self._wide)
         return False
 
 
-def held_by(kind: Kind, said: Said) -> list[Any]:
+def held_by(kind: ColumnType, said: Said) -> list[Any]:
     """Each text as a value of the kind, None where it is absent or cannot be one."""
     types = set(map(type, said))
-    if kind is Kind.NUMBER:
+    if kind is ColumnType.NUMBER:
         if types <= {float, type(None)}:
             return list(said)
         if types == {str} and (floats := _all_floats(said)) is not None:
             return floats.tolist()
         return [number_of(one) if isinstance(one, str) else one for one in said]
     texts = as_texts(said)
-    if kind is Kind.WHOLE:
+    if kind is ColumnType.WHOLE:
         if types == {str} and (wholes := _all_whole(texts)) is not None:
             return wholes.tolist()
         return [None if text is None else whole_of(text) for text in texts]
-    if kind is Kind.TRUTH:
+    if kind is ColumnType.TRUTH:
         return [None if text is None else _TRUTHS.get(text) for text in texts]
     return texts
 

@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from somatize.figures.theme import counted
-from somatize.record.asked import Place
+from somatize.record.forward_reader import Place
 from somatize.store.directory import FORMAT
-from somatize.utils.notices_part import held_back, warn
+from somatize.utils.notices import held_back, warn_of_record
 
-from .chosen import Told, read_chosen
-from .exported import Exported
-from .files import checked, whole
-from .happened import Happening
-from .saying import Saying
-from .tracks import Drawn, events
+from .output import Exported, checked, whole
+from .trace_events import ForwardFacts, Happening, Saying, TraceContent, events, read_chosen
 
 _CLOCK = (
     "Within a forward, times are those of a monotonic clock of its process; what ran on a host is put into the middle "
@@ -77,8 +73,8 @@ def to_trace(
         told = read_chosen(store, run, forward, last)
     left_out = list(dict.fromkeys(sentences))
     for sentence in left_out:
-        warn(sentence)
-    drawn = Drawn()
+        warn_of_record(sentence)
+    drawn = TraceContent()
     left_out += _draw(told, drawn)
     trace = {"traceEvents": events(drawn), "displayTimeUnit": "ms", "otherData": _about(told, drawn, left_out)}
     if place is None:
@@ -87,7 +83,7 @@ def to_trace(
     return Exported(place, _counts(told, drawn), tuple(left_out))
 
 
-def _draw(told: Told, drawn: Drawn) -> list[str]:
+def _draw(told: ForwardFacts, drawn: TraceContent) -> list[str]:
     saying = Saying(drawn)
     happening = Happening(told.run, drawn, saying)
     for one in told.forwards:
@@ -105,7 +101,7 @@ def _draw(told: Told, drawn: Drawn) -> list[str]:
     return left_out + saying.finish()
 
 
-def _stretch(told: Told, drawn: Drawn) -> tuple[float, float]:
+def _stretch(told: ForwardFacts, drawn: TraceContent) -> tuple[float, float]:
     """The time of which a trace is, open at an end of the run."""
     if not told.forwards:
         return -math.inf, math.inf
@@ -114,7 +110,7 @@ def _stretch(told: Told, drawn: Drawn) -> tuple[float, float]:
     return since, until
 
 
-def _about(told: Told, drawn: Drawn, left_out: list[str]) -> dict[str, Any]:
+def _about(told: ForwardFacts, drawn: TraceContent, left_out: list[str]) -> dict[str, Any]:
     began = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(drawn.began()))
     return {
         "run": told.run,
@@ -125,7 +121,7 @@ def _about(told: Told, drawn: Drawn, left_out: list[str]) -> dict[str, Any]:
     }
 
 
-def _counts(told: Told, drawn: Drawn) -> dict[str, int]:
+def _counts(told: ForwardFacts, drawn: TraceContent) -> dict[str, int]:
     counts = {
         "forwards": len(told.forwards),
         "spans": len(drawn.spans),

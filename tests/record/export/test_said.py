@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from somatize.facts import text as said_text
-from somatize.record.export.text_columns import Kind, Survey, float_of, held_by, number_of, whole_of, words_beside
+from somatize.record.export.text_columns import ColumnType, Survey, float_of, held_by, number_of, whole_of, words_beside
 
 SAID = st.one_of(
     st.text(max_size=6),
@@ -21,7 +21,7 @@ SAID = st.one_of(
 ).map(said_text)
 
 
-def surveyed(texts: list[str], declared: Kind | None = None, parts: int = 1) -> Survey:
+def surveyed(texts: list[str], declared: ColumnType | None = None, parts: int = 1) -> Survey:
     survey = Survey(declared)
     for start in range(parts):
         survey.add(texts[start::parts])
@@ -31,33 +31,33 @@ def surveyed(texts: list[str], declared: Kind | None = None, parts: int = 1) -> 
 @pytest.mark.parametrize(
     ("texts", "kind", "words"),
     [
-        (["1", "2", "-3"], Kind.WHOLE, False),
-        (["1", "2.5", "nan", "inf", "-0.0"], Kind.NUMBER, False),
-        ([str(2**53 + 1), "1"], Kind.WHOLE, False),
-        ([str(2**53 + 1), "0.5"], Kind.NUMBER, True),
-        ([str(2**63), "1"], Kind.WHOLE, True),
-        (["True", "False"], Kind.TRUTH, False),
-        (["True", "1", "2"], Kind.WHOLE, True),
-        (["0.5", "n/a"], Kind.NUMBER, True),
-        (["0.5", "n/a", "None"], Kind.TEXT, False),
-        (["1.50", "1.5.1"], Kind.TEXT, False),
-        (["", ""], Kind.TEXT, False),
-        ([], Kind.NUMBER, False),
+        (["1", "2", "-3"], ColumnType.WHOLE, False),
+        (["1", "2.5", "nan", "inf", "-0.0"], ColumnType.NUMBER, False),
+        ([str(2**53 + 1), "1"], ColumnType.WHOLE, False),
+        ([str(2**53 + 1), "0.5"], ColumnType.NUMBER, True),
+        ([str(2**63), "1"], ColumnType.WHOLE, True),
+        (["True", "False"], ColumnType.TRUTH, False),
+        (["True", "1", "2"], ColumnType.WHOLE, True),
+        (["0.5", "n/a"], ColumnType.NUMBER, True),
+        (["0.5", "n/a", "None"], ColumnType.TEXT, False),
+        (["1.50", "1.5.1"], ColumnType.TEXT, False),
+        (["", ""], ColumnType.TEXT, False),
+        ([], ColumnType.NUMBER, False),
     ],
 )
-def test_what_a_column_is(texts: list[str], kind: Kind, words: bool) -> None:
+def test_what_a_column_is(texts: list[str], kind: ColumnType, words: bool) -> None:
     for parts in (1, 2):
         survey = surveyed(texts, parts=parts)
         assert (survey.kind, survey.has_words) == (kind, words)
 
 
 def test_a_declared_kind_stays_and_what_it_cannot_hold_stands_beside() -> None:
-    survey = surveyed(["5", "soon"], Kind.WHOLE)
-    assert (survey.kind, survey.has_words) == (Kind.WHOLE, True)
-    values = held_by(Kind.WHOLE, ["5", None, "soon"])
+    survey = surveyed(["5", "soon"], ColumnType.WHOLE)
+    assert (survey.kind, survey.has_words) == (ColumnType.WHOLE, True)
+    values = held_by(ColumnType.WHOLE, ["5", None, "soon"])
     assert values == [5, None, None]
     assert words_beside(["5", None, "soon"], values) == [None, None, "soon"]
-    assert surveyed(["1", "2"], Kind.TEXT).kind is Kind.TEXT
+    assert surveyed(["1", "2"], ColumnType.TEXT).kind is ColumnType.TEXT
 
 
 def test_what_is_a_number() -> None:

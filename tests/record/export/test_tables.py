@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import ExportError, ExtraMissing, RecordWarning, UnknownRun, WhichRun
 from somatize.record import about, facts, forwards, logs, nodes, runs, tasks, throughput
-from somatize.record.export import Exported, streamed, to_arrow, to_csv, to_pandas, to_parquet
+from somatize.record.export import Exported, tables, to_arrow, to_csv, to_pandas, to_parquet
 
 G = Graph.somatize(node(abs))
 
@@ -315,7 +315,7 @@ def test_a_number_never_written_is_lost_up_to_what_was_seen_and_ends_the_answer_
 ) -> None:
     numbers = {number for block in blocks for (number,) in block}
     padded = [[(number, "ok", 1, 1, 0) for (number,) in block] for block in blocks]
-    rows = list(chain.from_iterable(streamed._whole(streamed._ordered([(6, "ok", 1, 1, 0)], padded), 0, seen)))
+    rows = list(chain.from_iterable(tables._whole(tables._ordered([(6, "ok", 1, 1, 0)], padded), 0, seen)))
     end = next(n for n in range(99) if n > seen and n not in numbers | {6})
     assert [row[0] for row in rows] == list(range(end))
     assert [row[0] for row in rows if row[1] == "lost"] == [n for n in range(end) if n not in numbers | {6}]
@@ -341,7 +341,7 @@ def test_a_library_that_is_missing_is_named_before_anything_is_read(
 def test_a_record_that_is_damaged_is_listed(odd: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd.close()
     with Store(odd.path) as store:
-        monkeypatch.setattr(streamed, "_own", lambda lines: lines.skip(5) or [])
+        monkeypatch.setattr(tables, "_own", lambda lines: lines.skip(5) or [])
         with pytest.warns(RecordWarning, match="the record run/odd/5 is damaged"):
             wrote = to_parquet(store, "odd", tmp_path / "t.parquet", "facts")
         assert wrote.left_out == ("the record run/odd/5 is damaged; it was skipped",)

@@ -1,0 +1,271 @@
+"""``somatize runs``, ``forwards`` and ``about``: what was recorded, and with what."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import answers
+from .answers import Answer, Row, TextColumn, answering, print_pairs, write_json
+from .arguments import (
+    INSTANT,
+    ReadingCommand,
+    all_option,
+    last_option,
+    path_argument,
+    reading,
+    run_argument,
+    run_named,
+    since_option,
+)
+
+if TYPE_CHECKING:
+    from somatize.record.forward_reader import Pages
+
+
+_MOST_VERSIONS = 30
+_MOST_FACTS = 20
+_OWN_COMMAND = frozenset({"task", "log", "throughput"})
+
+
+@click.command(cls=ReadingCommand, examples=("about runs/ tuesday", "about runs/ tuesday --json | jq .git"))
+@path_argument
+@run_argument
+@answering
+def about(path: Path, run: str | None, answer: Answer) -> None:
+    """Where, when and with what a run was made: command, directory, commit, versions, writers, graphs.
+
+    In CSV a row per value, its place written with dots. Price: no forward is read.
+    """
+    from somatize import record
+
+    with reading(path) as store:
+        said = record.about(store, run_named(store, run))
+    if answer.json:
+        write_json(said)
+    elif answer.csv:
+        answer.rows([{"key": key, "value": value} for key, value in _flat(said, "")], (), ("key", "value"))
+    else:
+        print_pairs([(what, says) for what, says in _told(said) if says])
+
+
+def _flat(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Each value that has no parts, with the way to it."""
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if parts is None or not value:
+        yield place, value
+        return
+    for key, part in parts:
+        yield from _flat(part, f"{place}.{key}" if place else str(key))
+
+
+def _told(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "run", said["run"]
+    yield "began", f"{answers.clock(said.get('began'))} ({answers.ago(said.get('began'))})" if said.get("began") else ""
+    yield "command", shlex.join(map(str, said.get("argv", ())))
+    yield "in", str(said.get("cwd", ""))
+    yield "on", " ".join(filter(None, (said.get("user", ""), "at" * bool(said.get("user")), said.get("host", ""))))
+    yield "python", f"{said.get('python', '')} on {said.get('platform', '')}" if "python" in said else ""
+    yield "commit", _commit(said.get("git"))
+    yield "with", _versions(said.get("versions") or {})
+    yield from ((key, _plain(value)) for key, value in said.get("about", {}).items())
+    for number, graph in enumerate(said.get("graphs", ())):
+        yield "graph" if not number else "", _graph(graph)
+    for number, writer in enumerate(said.get("writers", ())):
+        yield "writer" if not number else "", _writer(writer)
+    others = [fact for fact in said.get("facts", ()) if fact.get("fact") not in _OWN_COMMAND]
+    for number, fact in enumerate(others[-_MOST_FACTS:]):
+        yield "said" if not number else "", " ".join(f"{key}={value}" for key, value in fact.items())
+
+
+def _commit(git: Mapping[str, Any] | None) -> str:
+    if not git:
+        return ""
+    dirty = ", with changes that are not in it" if git.get("dirty") else ""
+    return f"{git.get('commit', '')[:12]} on {git.get('branch') or 'no branch'}{dirty}"
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    named = [f"{name} {version}" for name, version in versions.items()]
+    return answers.listed(named[:_MOST_VERSIONS]) + (
+        f" and {len(named) - _MOST_VERSIONS} more" * (len(named) > _MOST_VERSIONS)
+    )
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else answers.listed(value) if isinstance(value, list) else str(value)
+
+
+def _graph(graph: Mapping[str, Any]) -> str:
+    names = [node["id"] for node in graph["nodes"]]
+    return f"{len(names)} nodes, {len(graph['edges'])} edges: {answers.listed(names)}"
+
+
+def _writer(writer: Mapping[str, Any]) -> str:
+    alive = "recording now" if writer.get("alive") else "gone"
+    began = answers.clock(writer.get("began"))
+    return f"process {writer.get('pid', '?')} at {writer.get('host', '?')}, {alive}, opened {began}"
+
+
+_RUN_FIELDS = ("run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last")
+_FORWARD_FIELDS = ("forward", "state", "nodes", "took_us", "when")
+_STATES = ("ok", "broke", "interrupted", "open", "lost")
+_TROUBLE = ("broke", "interrupted", "lost")
+_NAME = 38
+"""Columns that a run's name has before anything but counts stands beside it: it is there to be typed."""
+
+_MOST_REASONS = 200
+"""Forwards that are opened to say why they broke; each is a fetch."""
+
+
+@click.command(cls=ReadingCommand, examples=("runs runs/", "runs runs/ --since 2h", "runs runs/ --json | jq '.[].run'"))
+@path_argument
+@last_option("runs")
+@click.option("--since", type=INSTANT, help="Runs written to since then: 2h, 30min, 3d ago, or 2026-01-31 14:00.")
+@all_option
+@answering
+def runs(path: Path, last: int | None, since: float | None, every: bool, answer: Answer) -> None:
+    """The runs of a store, in the order they were begun: how many forwards, how they ended, how long they took.
+
+    Price: totals are read, no forward is; a thousand runs take some 10 ms.
+    """
+    from somatize import record
+
+    with reading(path) as store:
+        rows = record.runs(store, last=last, since=since)
+        being = recorded_now(store)
+    room = None if every or last is not None else answer.room()
+    shown = rows if room is None else rows[-room:]
+    columns = [
+        TextColumn("run", lambda row: row["run"], 0, right=False, least=_NAME),
+        TextColumn("", lambda row: "recording" if row["run"] in being else "", 3, right=False),
+        TextColumn("forwards", lambda row: f"{row['forwards']:,}", 1),
+        TextColumn("not ok", _trouble, 2, right=False, style="red"),
+        TextColumn("took", lambda row: answers.took(row["took_us"]), 5),
+        TextColumn("began", lambda row: answers.clock(row["first"]), 6),
+        TextColumn("last", lambda row: answers.ago(row["last"]), 4),
+    ]
+    answer.rows(shown, columns, _RUN_FIELDS, none=f"{path} holds no run yet" if since is None else "no run since then")
+    if rows:
+        answer.note(_of(len(shown), len(rows), "run"))
+
+
+def recorded_now(store: Any) -> set[str]:
+    """The names of the runs that a living recorder has open."""
+    from somatize.store.run_reader import StoreSnapshot, look
+
+    def of(view: StoreSnapshot) -> set[str]:
+        being = {tail.run for tail in view.tails if view.is_alive(tail.writer)}
+        return {info.name for run, info in view.runs() if run in being} if being else set()
+
+    return look(store.opened, of)
+
+
+def _trouble(row: Row) -> str:
+    return ", ".join(f"{row[state]:,} {state}" for state in _TROUBLE if row[state])
+
+
+def _of(shown: int, all_: int, what: str) -> str:
+    if shown == all_:
+        return f"{all_:,} {what}{'s' * (all_ != 1)}"
+    return f"the last {shown:,} of {all_:,} {what}s; more: --last N, --all"
+
+
+@click.command(
+    cls=ReadingCommand,
+    examples=(
+        "forwards runs/ tuesday",
+        "forwards runs/ tuesday --state broke --state lost",
+        "forwards runs/ tuesday --csv > tuesday.csv",
+    ),
+)
+@path_argument
+@run_argument
+@last_option("forwards")
+@since_option
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those that ended so.")
+@all_option
+@answering
+def forwards(
+    path: Path,
+    run: str | None,
+    last: int | None,
+    since: int | None,
+    states: tuple[str, ...],
+    every: bool,
+    answer: Answer,
+) -> None:
+    """The forwards of a run by number: state, nodes, time, and every field that was summarised.
+
+    On a terminal the last ones that fit it, and of those that broke or never ended also why, or where.
+
+    Price: a scan of columns, a few seconds for a million forwards; less with --last or --since.
+    """
+    from somatize import record
+    from somatize.record.forward_reader import Pages
+
+    room = None if every or last is not None or since is not None else answer.room()
+    with reading(path) as store:
+        name = run_named(store, run)
+        if not answer.is_table:
+            _write(Pages(store, name, last, since), states, answer)
+            return
+        rows = record.forwards(store, name, last=room if room is not None and not states else last, since=since)
+        found = [row for row in rows if not states or row["state"] in states]
+        shown = found if room is None else found[-room:]
+        reasons = _reasons(store, name, shown)
+        total = len(found) if states else _total(store, name) if room is not None else len(rows)
+    answer.rows(shown, _forward_columns(rows, reasons), _FORWARD_FIELDS, none=f"run {name!r}: no such forward")
+    if shown:
+        answer.note(_of(len(shown), total, "forward"))
+
+
+def _write(pages: Pages, states: Sequence[str], answer: Answer) -> None:
+    """The rows for a program, as they are read."""
+    wanted = states or _STATES
+    answer.pages(
+        lambda: ([row for row in rows if row["state"] in wanted] for rows in pages.rows()), fields=pages.fields
+    )
+
+
+def _total(store: Any, name: str) -> int:
+    from somatize import record
+
+    return next((int(row["forwards"]) for row in record.runs(store) if row["run"] == name), 0)
+
+
+def _forward_columns(rows: list[dict[str, Any]], reasons: dict[int, str]) -> list[TextColumn]:
+    fields = [field for field in (rows[0] if rows else ()) if field not in _FORWARD_FIELDS]
+    return [
+        TextColumn("forward", lambda row: str(row["forward"]), 0),
+        TextColumn("state", lambda row: row["state"], 1, right=False),
+        TextColumn("nodes", lambda row: str(row["nodes"]), 6),
+        TextColumn("took", lambda row: answers.took(row["took_us"]), 2),
+        *(
+            TextColumn(field.removesuffix(".value"), lambda row, field=field: answers.number(row[field]), 4)  # type: ignore[misc]
+            for field in fields
+        ),
+        TextColumn("when", lambda row: answers.clock(row["when"]), 5),
+        TextColumn(
+            "why", lambda row: reasons.get(row["forward"], ""), 3, right=False, least=40, sentence=True, style="dim"
+        ),
+    ]
+
+
+def _reasons(store: Any, name: str, rows: list[dict[str, Any]]) -> dict[int, str]:
+    """Of forwards that broke, what was raised; of those that never ended, where they are or were."""
+    from somatize import record
+
+    reasons: dict[int, str] = {}
+    for row in [row for row in rows if row["state"] in ("broke", "interrupted")][-_MOST_REASONS:]:
+        told = record.facts(store, name, row["forward"])
+        reasons[row["forward"]] = next((fact.get("why", "") for fact in told if fact["fact"] == "broke"), "")
+    if any(row["state"] in ("open", "lost") for row in rows):
+        for row in record.unfinished(store, name):
+            if row["inside"]:
+                reasons[row["forward"]] = f"in {', '.join(row['inside'])}"
+    return reasons

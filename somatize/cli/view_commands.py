@@ -1,0 +1,272 @@
+"""``somatize curve``, ``page`` and ``watch``: a run to look at."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from somatize.errors import NoStore, nearest
+
+from . import answers
+from .answers import Answer, Row, TextColumn, answering, cell_text
+from .arguments import (
+    ReadingCommand,
+    all_option,
+    last_option,
+    path_argument,
+    reading,
+    run_argument,
+    run_named,
+    since_option,
+    store_around,
+    what_it_is,
+)
+from .exit_codes import ABSENT, Refused, printable
+
+_HIGHEST = 16
+"""Lines of a plot."""
+_SAID = ("took_us", "nodes")
+
+_POINTS_AT_ONCE = 4096
+"""Points of which rows are made together."""
+
+Points = list[tuple[int, float]]
+
+
+@click.command(
+    cls=ReadingCommand,
+    examples=(
+        "curve runs/ tuesday",
+        "curve runs/ tuesday --of val.accuracy --last 1000",
+        "curve runs/ tuesday --of ran.took_us --csv > took.csv",
+    ),
+)
+@path_argument
+@run_argument
+@click.option(
+    "--of",
+    default="loss",
+    show_default=True,
+    metavar="FACT",
+    help="Which number: loss means its loss.value, ran.took_us another field of a fact; took_us and nodes are the"
+    " forward's own.",
+)
+@last_option("forwards")
+@since_option
+@all_option
+@answering
+def curve(
+    path: Path,
+    run: str | None,
+    of: str,
+    last: int | None,
+    since: int | None,
+    every: bool,
+    answer: Answer,
+) -> None:
+    """A number that was said, over the forwards of a run: drawn on a terminal, else a row per point.
+
+    Price: a scan of columns where the number was summarised (a few seconds for a million points), else a fetch of
+    every record; which it was is said below the plot.
+    """
+    from somatize import record
+
+    with reading(path) as store:
+        name = run_named(store, run)
+        points = record.curve(store, name, of, last=last, since=since)
+        if not points:
+            _refuse_unsaid(store, name, of)
+        costs = record.curve_costs(store, name, of, last=last, since=since) if answer.room() else ""
+    if answer.room() is not None and not every and points:
+        _draw(points, of, answer)
+        answer.note(_price(costs, of))
+        return
+    if not answer.is_table:
+        answer.pages(partial(_rows, points), fields=("forward", "value"))
+        return
+    columns = [
+        TextColumn("forward", lambda row: str(row["forward"]), 0),
+        TextColumn(of, lambda row: repr(row["value"]), 1),
+    ]
+    rows = [row for some in _rows(points) for row in some]
+    answer.rows(rows, columns, ("forward", "value"), none=f"run {name!r}: no {of} in that stretch")
+
+
+def _rows(points: Points) -> Iterator[list[Row]]:
+    for at in range(0, len(points), _POINTS_AT_ONCE):
+        yield [{"forward": forward, "value": value} for forward, value in points[at : at + _POINTS_AT_ONCE]]
+
+
+def _refuse_unsaid(store: Any, name: str, of: str) -> None:
+    """Refuse what no forward of the run ever said, naming what was said: a typo must not read as an idle run."""
+    from somatize import record
+
+    rows = record.forwards(store, name, last=1)
+    if not rows:
+        return
+    told = record.facts(store, name)
+    known = {field.removesuffix(".value") for field in rows[0] if "." in field}
+    known |= {_path(fact["fact"], field) for fact in told for field, said in fact.items() if _is_number(said)}
+    if of.removesuffix(".value") in known or of in _SAID:
+        return
+    said = ", ".join(sorted(known)) or "nothing"
+    raise Refused(
+        f"run {name!r} has no number said as {of!r}; its last forward has {said}{nearest(of, sorted(known))}", ABSENT
+    )
+
+
+def _path(fact: str, field: str) -> str:
+    return fact if field == "value" else f"{fact}.{field}"
+
+
+def _is_number(said: str) -> bool:
+    try:
+        float(said)
+    except ValueError:
+        return False
+    return True
+
+
+def _draw(points: Points, of: str, answer: Answer) -> None:
+    from somatize.figures.theme import unit
+    from somatize.ui.rich_backend import console_for
+    from somatize.ui.text_plot import TextPlot
+
+    finite = [(forward, value) for forward, value in points if math.isfinite(value)]
+    if finite:
+        low, high, last = min(finite, key=_value), max(finite, key=_value), finite[-1]
+        clocked = of.endswith("_us")
+        name, size = unit(high[1]) if clocked else ("", 1.0)
+        height = min(_HIGHEST, answer.room() or _HIGHEST)
+        extents = [(forward, value, value) for forward, value in finite]
+        console = console_for(sys.stdout)
+        console.print(TextPlot(extents, height, unit=size, suffix=cell_text(name, console.encoding)))
+        told = answers.took if clocked else answers.number
+        answer.say(
+            f"last {told(last[1])} at {last[0]:,}, lowest {told(low[1])} at {low[0]:,},"
+            f" highest {told(high[1])} at {high[0]:,}"
+        )
+    if len(finite) < len(points):
+        odd = [(forward, value) for forward, value in points if not math.isfinite(value)]
+        where = answers.listed(f"{value!r} at {forward:,}" for forward, value in odd[:3])
+        answer.say(f"not drawn: {where}{f' and {len(odd) - 3:,} more' if len(odd) > 3 else ''}")
+
+
+def _value(point: tuple[int, float]) -> float:
+    return point[1]
+
+
+def _price(costs: str, of: str) -> str:
+    if costs == "scan":
+        return "read by one scan of columns; --all lists the points"
+    name = of.removesuffix(".value")
+    return f"read by a fetch of each record; Recorder(summarising=[{name!r}]) makes it a scan; --all lists the points"
+
+
+@click.command(
+    cls=ReadingCommand,
+    examples=(
+        "page runs/ tuesday -o tuesday.html",
+        "page runs/ tuesday --of loss --of val.accuracy",
+    ),
+)
+@path_argument
+@run_argument
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("page.html"),
+    show_default=True,
+    metavar="FILE",
+    help="Where the page is written.",
+)
+@click.option("--of", multiple=True, metavar="FACT", help="What its curves are of, as for curve. May be repeated.")
+@click.option("--force", is_flag=True, help="Write it though FILE is there and is no page of somatize.")
+def page(path: Path, run: str | None, out: Path, of: tuple[str, ...], *, force: bool) -> None:
+    """A run as one page that opens in any browser.
+
+    The page has the figures, the graph, the tables and what the run says of itself. It needs no network, and follows
+    the reader's choice of light or dark. A page that is there is replaced, whole or not at all; another file is not.
+
+    Needs plotly: pip install 'somatize[viz]'. Price: every fact of the run is read, about a second for 100,000
+    forwards.
+    """
+    from somatize.errors import NotReplaced
+    from somatize.figures import plotly_backend
+    from somatize.record import page as write
+
+    plotly_backend.require()
+    with reading(path) as store:
+        try:
+            made = write(store, run_named(store, run), out, of=of or None, replace=force)
+        except NotReplaced as error:
+            raise Refused(str(error).replace("say replace=True", "give --force")) from error
+    click.echo(printable(str(made)))
+
+
+@click.command(
+    cls=ReadingCommand,
+    examples=(
+        "watch runs/",
+        "watch runs/ tuesday --of loss --of val.accuracy",
+        "watch runs/ --every 60 --keep-on > progress.log",
+    ),
+)
+@path_argument
+@run_argument
+@click.option("--of", multiple=True, metavar="NAME", help="What is drawn, as for curve. May be repeated.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.05, 86_400),
+    metavar="SECONDS",
+    help="How often it is looked at (0.5), and in lines how often it is said how the run stands (10).",
+)
+@click.option(
+    "--until-end/--keep-on", default=None, help="Whether it ends with the run; if not said, it does in lines only."
+)
+@click.option("--lines", is_flag=True, help="Write lines though the output is a terminal.")
+def watch(
+    path: Path, run: str | None, of: tuple[str, ...], every: float | None, until_end: bool | None, *, lines: bool
+) -> None:
+    """A live view of a run that another process records.
+
+    Shows how many forwards there are and how fast, the loss, where the time goes, hosts, the forward that is open and
+    the nodes it is in, open tasks, what broke and why, log records, and whether the process still lives. PATH need not
+    be a store yet, nor RUN a run: it waits for them. Without RUN the newest run is shown, and the next when that
+    starts.
+
+    On a terminal, q or Ctrl-C quits; it is drawn in ASCII where LANG is not of UTF-8. Where the output is a file or a
+    pipe it is written in lines, and ends with the run.
+
+    Price: one look at the columns of the run, then only what is new; next to nothing while nothing is written.
+    """
+    from somatize.record.run_follower import Followed
+    from somatize.ui.screen import in_lines, on_screen
+
+    if store_around(path):
+        raise NoStore(what_it_is(path))  # nobody makes a store there
+    with Followed(path, run, of) as followed:
+        try:
+            followed.look()  # what can be no store is refused before the screen is taken
+        except NoStore as error:
+            raise NoStore(what_it_is(path)) from error
+        if lines or not _is_terminal():
+            in_lines(followed, sys.stdout, every=every or 10.0, until_end=until_end is not False)
+            return
+        try:
+            click.echo(on_screen(followed, sys.stdout, every=every or 0.5, until_end=bool(until_end)))
+        except KeyboardInterrupt:
+            return  # the way out of a view, as q is
+
+
+def _is_terminal() -> bool:
+    import os
+
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

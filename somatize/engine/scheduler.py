@@ -1,0 +1,379 @@
+"""The scheduler of a forward: threads, branches, kept results, items and hosts.
+
+They live as long as the forward, and are daemons of our own and no executor's, so that an interrupt can leave them
+behind: what is running then ends unobserved, and nothing new starts.
+
+The caller's thread deals out nodes, collects what became of them and tells the engine's facts; the threads of a crew
+run the nodes.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import heapq
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from somatize.codecs import tensors
+from somatize.facts import Fact
+from somatize.utils.interrupts import start
+from somatize.watching.watchers import HERE, Branch, Forward
+
+from .agenda import Agenda, Role
+from .calls import Calls, Outcome, annotate, done, failed, left
+from .program import Bound, Program, answered, fetch, is_one_shot, read_twice
+from .remote_calls import HELD
+
+if TYPE_CHECKING:
+    from somatize.dag.plan import Slice
+
+    from .remote_calls import Back, Trip, Trips
+
+
+_LOOKS_UP = 0.05
+"""Seconds after which the caller's thread looks for a signal, at the latest."""
+
+Job: TypeAlias = Callable[[], "Outcome | Back"]
+
+
+class Crew:
+    """Daemon threads, started as they are needed, each doing one job at a time.
+
+    Up to so many are `busy` with nodes; any number is `away` with slices for hosts.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.busy = self.away = 0
+        self._started = 0
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome | Back | RuntimeError] = SimpleQueue()
+
+    def has_room(self) -> bool:
+        """Whether one more node may run."""
+        return self.busy < self.most
+
+    def give(self, job: Job) -> None:
+        """Have a node run."""
+        self._start(job)
+        self.busy += 1
+
+    def send(self, job: Job) -> None:
+        """Have a slice go to its host, or the items of a node."""
+        self._start(job)
+        self.away += 1
+
+    def _start(self, job: Job) -> None:
+        if self.busy + self.away == self._started:
+            work = threading.Thread(
+                target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True
+            )
+            # Not here: as it is started a lock is taken, which a signal's handler that starts one would wait for.
+            if not start(partial(_start, work, self._outcomes)):
+                work.start()
+            self._started += 1
+        self._jobs.put(job)
+
+    def outcome(self) -> Outcome | Back:
+        """What came of the next job that ends; waits for it. Raises RuntimeError where no thread could be started."""
+        outcome = None
+        while outcome is None:
+            try:
+                outcome = self._outcomes.get(timeout=_LOOKS_UP)
+            except Empty:  # Python sleeps through a signal that comes just as it begins to wait
+                continue
+        if isinstance(outcome, RuntimeError):
+            raise outcome
+        if isinstance(outcome, Outcome) and outcome.host is None:
+            self.busy -= 1
+        else:
+            self.away -= 1
+        return outcome
+
+    def dismiss(self) -> None:
+        """Each thread ends when its job is done; nobody waits for that."""
+        for _ in range(self._started + 1):  # one more may have been started as an interrupt came
+            self._jobs.put(None)
+
+
+def _start(work: threading.Thread, outcomes: SimpleQueue[Outcome | Back | RuntimeError]) -> None:
+    try:
+        work.start()
+    except RuntimeError as error:  # there cannot be another thread
+        outcomes.put(error)
+
+
+def _work(jobs: SimpleQueue[Job | None], outcomes: SimpleQueue[Outcome | Back | RuntimeError]) -> None:
+    while (job := jobs.get()) is not None:
+        outcome = job()
+        del job  # it holds the node's input, which may be the last reference there is
+        outcomes.put(outcome)
+        del outcome
+
+
+def walk(
+    program: Program,
+    given: Any,
+    forward: Forward,
+    threads: int,
+    calls: Calls,
+    start: int,
+    trips: Trips | None = None,
+) -> Any:
+    """The plan, up to `threads` nodes at a time; `start` is when the forward began, for those who watch.
+
+    Slices for hosts are `trips` in threads beside those, except where there is nothing to do meanwhile.
+    """
+    if type(program.leaf) is int and program.leaf in calls.hits:
+        outcome = _recalled(program.steps[program.leaf], forward, calls, start)
+        if not outcome.missed:
+            return outcome.value
+    calls.prepare()
+    forward.share()
+    return Walk(program, given, forward, threads, calls, start, trips).run()
+
+
+def _recalled(step: Bound, forward: Forward, calls: Calls, start: int) -> Outcome:
+    """Recall all that is asked for, the value of the only leaf: no other step has a part in it."""
+    forward.step = step.number
+    try:
+        outcome = calls.do(step, Role.RECALL, None)
+    finally:
+        forward.step = -1
+    if outcome.missed:
+        calls.hits.discard(step.number)
+    elif forward.tell is not None:
+        for fact in (*outcome.before, done(step, outcome, start)):
+            forward.say(fact)
+    return outcome
+
+
+class Walk:
+    """One walk of a plan: what is due, what is being done, and what came of it."""
+
+    def __init__(
+        self,
+        program: Program,
+        given: Any,
+        forward: Forward,
+        threads: int,
+        calls: Calls,
+        start: int,
+        trips: Trips | None = None,
+    ) -> None:
+        self.program = program
+        self.forward = forward
+        self.start = start
+        self.threads = threads
+        self.slots = program.slots(given)
+        self.calls = calls
+        self.trips = trips
+        self.errors: dict[int, BaseException] = {}
+
+    def run(self) -> Any:
+        """Walk to the end. Raises what the first node, in the plan's order, that failed raised."""
+        whole = self.trips.whole() if self.trips is not None else None
+        if self.trips is not None and whole is not None:
+            return self._one_trip(self.trips, whole)
+        self.crew = Crew(self.threads)
+        self.agenda = self._due(self.calls.hits)
+        self.modes = tensors.modes() if self.threads > 1 or self.trips is not None else None
+        through = False
+        try:
+            if self.trips is not None and self.calls.hits:
+                self._recall_all()
+                self.trips.plan(self.agenda)
+            while ((self.agenda or self.agenda.due) and not self.errors) or self.crew.busy or self.crew.away:
+                self._deal_out()
+                if self.crew.busy or self.crew.away:
+                    self._take(self.crew.outcome())
+            through = True
+        finally:
+            try:
+                self.crew.dismiss()
+            except BaseException:  # an interrupt: no thread is left waiting for work
+                self.crew.dismiss()
+                raise
+            if self.trips is not None:
+                self.trips.end(abandoned=not through)
+        if self.errors:
+            raise self.errors[min(self.errors)]
+        return answered(self.slots, self.program.leaf)
+
+    def _one_trip(self, trips: Trips, one: Slice) -> Any:
+        """All there is goes to one host: nothing has to be dealt out."""
+        back = trips.go(trips.packed(one, self.slots, None))
+        if back.landed.error is not None:
+            self._failed_far(back, back.landed.error)
+            raise back.landed.error
+        if self.forward.tell is not None:
+            self.forward.say(left(one.host, back.began - self.start, back.took))
+        return answered(back.landed.values, self.program.leaf)
+
+    def _due(self, hits: set[int]) -> Agenda:
+        if hits:
+            return Agenda(self.program.plan, self.slots, hits)
+        if self.trips is not None:
+            return self.trips.agenda(self.slots)
+        of_all: Agenda | None = self.program.agenda
+        if of_all is None:
+            of_all = self.program.agenda = Agenda(self.program.plan, [])
+        return of_all.copied(self.slots)
+
+    def _recall_all(self) -> None:
+        """What is kept comes first, as only then is it certain what has to run, and so what goes where."""
+        runs = []
+        while self.agenda:
+            number = self.agenda.take()
+            if self.agenda.roles[number] is Role.RECALL:
+                self._take(self._call_here(self.program.steps[number]))
+            else:
+                runs.append(number)
+        self.agenda.put_back(runs)
+
+    def _deal_out(self) -> None:
+        """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
+        if self.trips is not None:
+            self._send_out(self.trips)
+        while self.agenda and not self.errors and self.crew.has_room():
+            number = self.agenda.take()
+            step = self.program.steps[number]
+            if self.forward.entering is not None and self.agenda.roles[number] is Role.RUN:
+                self.forward.enter(step.node)
+            if self.crew.most > 1 and (self.agenda or self.crew.busy):
+                self.crew.give(self._job(step))
+            else:
+                self._take(self._call_here(step))
+                if self.trips is not None:
+                    self._send_out(self.trips)
+
+    def _send_out(self, trips: Trips) -> None:
+        """Start every slice that can: before what runs here, which it then overlaps with."""
+        lone = len(self.agenda.due) == 1 and not (self.agenda or self.crew.busy or self.crew.away)
+        while self.agenda.due and not self.errors:
+            number = heapq.heappop(self.agenda.due)
+            one = trips.headed(number)
+            if one.alone:
+                self._send_items(one.host, number, lone=lone)
+            elif lone:
+                self._took_trip(trips.go(self._packed(trips, one)))
+            else:
+                go = functools.partial(trips.go, self._packed(trips, one))
+                self.crew.send(functools.partial(contextvars.copy_context().run, go))
+                del go
+
+    def _packed(self, trips: Trips, one: Slice) -> Trip:
+        return trips.packed(one, self.slots, self.calls.sends(one, self.slots))
+
+    def _send_items(self, host: str, number: int, *, lone: bool) -> None:
+        step = self.program.steps[number]
+        if self.forward.entering is not None:
+            self.forward.enter(step.node, host)
+        job = self._job(step)
+        if lone:
+            self._take(job())
+        else:
+            self.crew.send(job)
+
+    # A node's input is a local of the call that needs it and of no other, so that it ends with its last reader.
+
+    def _call_here(self, step: Bound) -> Outcome:
+        self.forward.step = step.number
+        try:
+            return self.calls.do(step, self.agenda.roles[step.number], self._input(step))
+        finally:
+            self.forward.step = -1
+
+    def _job(self, step: Bound) -> Job:
+        do = functools.partial(self.calls.do, step, self.agenda.roles[step.number], self._input(step))
+        context = contextvars.copy_context()
+        branch = Branch(self.forward, step.number)
+        return lambda: context.run(_call_in, branch, self.modes, do)
+
+    def _input(self, step: Bound) -> Any:
+        recalled = self.agenda.roles[step.number] is Role.RECALL
+        return None if recalled else fetch(self.slots, self.program.source(step.number))
+
+    def _take(self, outcome: Outcome | Back) -> None:
+        if not isinstance(outcome, Outcome):
+            self._took_trip(outcome)
+        elif outcome.missed:
+            self.agenda.missed(outcome.step)
+        elif outcome.error is not None:
+            self._failed(outcome, outcome.error)
+        elif outcome.step in self.program.shared and is_one_shot(outcome.value):
+            self._failed(outcome, self._read_twice(outcome.step, outcome.value))
+        else:
+            self.agenda.done(outcome.step, outcome.value)
+            if self.forward.tell is not None:
+                self._tell(outcome, done(self.program.steps[outcome.step], outcome, self.start))
+
+    def _read_twice(self, number: int, value: Any) -> BaseException:
+        node = self.program.steps[number].node
+        return read_twice(value, f"node {node!r} returned", self.program.shared[number], "let it return")
+
+    def _took_trip(self, back: Back) -> None:
+        """A slice came back: its values are there, or one of its nodes failed, or its host did."""
+        host, landed = back.slice.host, back.landed
+        told = [left(host, back.began - self.start, back.took)] if landed.error is None else []
+        self.calls.landed(back.slice, landed.values, self.slots)
+        for number in back.slice.steps:
+            value = landed.values.get(number, HELD)
+            kept = self.calls.kept_far(number, value) if number in landed.values else None
+            if kept is not None:
+                value, fact = kept
+                told.append({**fact, "host": host})
+            if landed.error is None and number in self.program.shared and is_one_shot(value):
+                landed = landed._replace(error=self._read_twice(number, value), step=number)
+                back = back._replace(landed=landed)
+            if landed.error is None:
+                self.agenda.done(number, value)
+        if self.forward.tell is not None:
+            for fact in told:
+                self.forward.say(fact)
+        if landed.error is not None:
+            self._failed_far(back, landed.error)
+        elif self.trips is not None:
+            self.trips.landed(back.slice)
+
+    def _failed_far(self, back: Back, error: BaseException) -> None:
+        step = self.program.steps[back.landed.step if back.landed.step >= 0 else back.slice.steps[0]]
+        annotate(error, self.program, self.forward, step.number, back.landed.place)
+        if self.forward.tell is not None and not back.landed.told:
+            fact = failed(step, back.began - self.start, back.took, error, back.landed.place)
+            self.forward.say({**fact, "host": back.slice.host})
+        self._raise_or_note(step.number, error)
+
+    def _failed(self, outcome: Outcome, error: BaseException) -> None:
+        step = self.program.steps[outcome.step]
+        annotate(error, self.program, self.forward, step.number, outcome.place)
+        if self.forward.tell is not None:
+            self._tell(outcome, failed(step, outcome.began - self.start, outcome.took, error, outcome.place))
+        self._raise_or_note(step.number, error)
+
+    def _raise_or_note(self, number: int, error: BaseException) -> None:
+        if not isinstance(error, Exception) or isinstance(error, MemoryError):
+            raise error
+        self.errors[number] = error
+
+    def _tell(self, outcome: Outcome, fact: Fact) -> None:
+        told = [*outcome.before, fact, *outcome.after]
+        if outcome.host is not None:
+            told = [{**each, "host": outcome.host} for each in told]
+            if outcome.error is None:
+                told.insert(2, left(outcome.host, outcome.began - self.start, outcome.took))
+        for each in told:
+            self.forward.say(each)
+
+
+def _call_in(branch: Branch, modes: Any, do: Callable[[], Outcome]) -> Outcome:
+    HERE.set(branch)  # in a context of its own, which ends with this call
+    try:
+        with tensors.within(modes):
+            return do()
+    finally:
+        branch.step = -1

@@ -1,0 +1,218 @@
+"""Attributes of objects: which are public, which are working state, and which count in a name.
+
+One counts unless only `forward`, or methods that only it calls, assigns it anything but None: then it is made by a run,
+such as a model that is loaded as the node first runs, and whoever recalls the result has none. Who assigns what is read
+from the code of the class; a class that assigns attributes by names it makes up has no working state.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from operator import is_
+from typing import Any, NamedTuple
+
+from somatize.codecs import tensors
+
+from .bytecode import Uses, uses_of
+from .module_origin import is_apart, is_library
+
+
+def unkeyed_names(cls: type) -> frozenset[str]:
+    """The names that a class leaves out, by ``__unkeyed__ = ("attribute",)`` on it or on a base."""
+    if not hasattr(cls, "__unkeyed__"):
+        return frozenset()
+    found: set[str] = set()
+    for base in cls.__mro__:
+        said = vars(base).get("__unkeyed__", ())
+        found.update((said,) if isinstance(said, str) else said)
+    return frozenset(found)
+
+
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """The public attributes of a thing by name, as they are now. A Module's mode is a part of its state."""
+    left_out = unkeyed_names(type(thing))
+    if tensors.is_module(thing):
+        left_out |= {"training"}
+    if tensors.is_compiled(thing):
+        left_out |= {"dynamo_ctx"}
+    return {name: value for name, value in held_by(thing).items() if name[:1] != "_" and name not in left_out}
+
+
+def held_by(thing: Any) -> dict[str, Any]:
+    """All attributes of a thing by name, in its dict and its slots."""
+    held = dict(vars(thing)) if hasattr(thing, "__dict__") else {}
+    for name in _slots(type(thing)):
+        if not name.startswith("__") and hasattr(thing, name):
+            held[name] = getattr(thing, name)
+    return held
+
+
+def _slots(cls: type) -> Iterable[str]:
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+_OURS = "_somatize_"
+_COPYING = {
+    *("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__", "__repr__"),
+    *("__eq__", "__hash__", "__del__"),
+}
+"""Methods that may go through all attributes without giving them new values."""
+
+
+def private_of(thing: Any, entry: str = "forward") -> dict[str, Any]:
+    """The attributes with a leading underscore that count, as they are now; `entry` is the method that a run calls.
+
+    Neutral ones are left out (`outside.is_apart`), and so is what a Module keeps as torch's.
+    """
+    cls = type(thing)
+    held = held_by(thing)
+    names = [name for name in held if name[:1] == "_"]
+    if not names:
+        return {}
+    left_out = unkeyed_names(cls)
+    if tensors.is_module(thing):
+        left_out |= tensors.own_attributes()
+    left_out |= _class_of(cls).inherited
+    names = [name for name in names if name not in left_out and not name.startswith((_OURS, "__"))]
+    if not names:
+        return {}
+    working = working_names(cls, entry)
+    if working:
+        working -= _held_at_first(thing, held, working)
+    return {name: held[name] for name in names if name not in working and not is_apart(held[name])}
+
+
+_FIRST: dict[int, tuple[weakref.ref[Any], frozenset[str]]] = {}
+
+
+def _held_at_first(thing: Any, held: dict[str, Any], working: frozenset[str]) -> frozenset[str]:
+    """What would be working state but was there when the object was first looked at: nobody saw who assigned it."""
+    number = id(thing)
+    known = _FIRST.get(number)
+    if known is not None and known[0]() is thing:
+        return known[1]
+    found = frozenset(name for name in working if held.get(name) is not None)
+    with suppress(TypeError):  # with slots and no place for a reference: it is looked at each time
+        _FIRST[number] = weakref.ref(thing, lambda _: _FIRST.pop(number, None)), found
+    return found
+
+
+class _Class(NamedTuple):
+    """What the code of a class says of its attributes, as long as its members are the same."""
+
+    members: list[tuple[type, tuple[Any, ...]]]
+    working: dict[str, frozenset[str]]
+    inherited: frozenset[str]
+
+
+_CLASSES: weakref.WeakKeyDictionary[type, _Class] = weakref.WeakKeyDictionary()
+
+
+def _class_of(cls: type) -> _Class:
+    known = _CLASSES.get(cls)
+    if known is None or not all(_same(base, values) for base, values in known.members):
+        members = [(base, tuple(vars(base).values())) for base in cls.__mro__ if not is_library(base.__module__)]
+        known = _CLASSES[cls] = _Class(members, {}, _of_libraries(cls))
+    return known
+
+
+def _same(base: type, values: tuple[Any, ...]) -> bool:
+    now = vars(base).values()
+    return len(now) == len(values) and all(map(is_, now, values))
+
+
+def _of_libraries(cls: type) -> frozenset[str]:
+    """The attributes that the code of a library's class assigns that this one extends, and its own does not."""
+    found: set[str] = set()
+    own: set[str] = set()
+    for base in cls.__mro__:
+        if base.__qualname__ in _PLAIN_BASES or base.__module__ == "builtins":
+            continue
+        for member in vars(base).values():
+            for function in _functions_in(member):
+                uses = uses_of(function.__code__)
+                if is_library(base.__module__):
+                    found |= uses.assigned | uses.texts
+                else:
+                    own |= uses.assigned | uses.texts
+    return frozenset(found - own)
+
+
+_PLAIN_BASES = {"object", "Module", "Node", "ABC", "Generic", "Protocol"}
+
+
+def working_names(cls: type, entry: str) -> frozenset[str]:
+    """The attributes that only the method `entry` of a class, and what only it calls, assigns anything but None."""
+    known = _class_of(cls)
+    found = known.working.get(entry)
+    if found is None:
+        found = known.working[entry] = _working_names(cls, entry)
+    return found
+
+
+def _working_names(cls: type, entry: str) -> frozenset[str]:
+    methods = dict(_methods(cls))
+    mine = _called_only_by(entry, methods)
+    found: set[str] = {name for method in mine for name in methods[method].assigned if name[:1] == "_"}
+    for name, uses in methods.items() if found else ():
+        if name in mine:
+            continue
+        if uses.any_attribute and name not in _COPYING:
+            return frozenset()
+        found -= uses.assigned | uses.texts
+    return frozenset(found)
+
+
+def _methods(cls: type) -> Iterator[tuple[str, Uses]]:
+    """The code of a class and of all it inherits but for libraries', by name; of one that is overridden, all of it."""
+    count = 0
+    for base in cls.__mro__:
+        if is_library(base.__module__):
+            continue
+        for name, member in vars(base).items():
+            for at, function in enumerate(_functions_in(member)):
+                count += 1
+                yield name if at == 0 and base is cls else f"{name} {count}", uses_of(function.__code__)
+
+
+def _functions_in(member: Any) -> Iterator[types.FunctionType]:
+    """The functions of a member of a class, the one it is called by first; a property's setter is another method."""
+    pending: list[Any] = [member]
+    while pending:
+        one = pending.pop(0)
+        if isinstance(one, types.FunctionType):
+            yield one
+        if isinstance(one, property):
+            pending += [one.fget, one.fset, one.fdel]
+        elif isinstance(one, functools.cached_property):
+            pending.append(one.func)
+        else:
+            pending += [held for name in ("__func__", "__wrapped__") if (held := getattr(one, name, None)) is not None]
+
+
+def _called_only_by(entry: str, methods: dict[str, Uses]) -> set[str]:
+    """Of the methods of a class those that run only as a part of one of them."""
+    if entry not in methods:
+        return set()
+    mine, pending = {entry}, [entry]
+    while pending:
+        called = methods[pending.pop()].attributes
+        fresh = {name for name in methods if name in called and name not in mine and not _is_special(name)}
+        mine |= fresh
+        pending += fresh
+    others: Iterable[str] = set(methods) - mine
+    while others:
+        called_elsewhere = {name for other in others for name in methods[other].attributes}
+        others = {name for name in mine if name in called_elsewhere and name != entry}
+        mine -= others
+    return mine
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")

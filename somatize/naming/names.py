@@ -1,0 +1,340 @@
+"""The name of a result, put together from its parts.
+
+Only those of a library that is loaded can be set, so a process that never imports torch pays nothing for torch's. The
+number of threads does not count, nor do torch's grad and inference mode, or how arrays are printed.
+"""
+
+from __future__ import annotations
+
+import _locale
+import decimal
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from somatize.codecs import tensors
+
+from .code_digest import PYTHON, Reach, ReachedCode
+from .content_digest import content
+from .external_reads import Read
+from .hashing import SCALARS, worded
+from .node_identity import NamedDeclaration, NodeDeclaration, declared, named
+
+Modes = dict[str, str]
+"""What is not as it is by default, by name: ``{"torch default dtype": "torch.float64"}``."""
+
+
+def modes() -> Modes:
+    """The modes of this thread and process that are not the default ones: mostly none. Takes a few microseconds."""
+    found = tensors.number_modes()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "geterr"):
+        found |= _of_numpy(numpy)
+    context = decimal.getcontext()
+    if _of_decimal(context) != _DECIMAL:
+        found["decimal context"] = repr(context.copy()).partition(", flags=")[0] + f", traps={_trapped(context)})"
+    if _SMALL / 2 == 0.0:  # of this thread; torch.set_flush_denormal sets it, and some libraries as they are loaded
+        found["denormal numbers"] = "flushed to zero"
+    if _locale.setlocale(_locale.LC_ALL) != _LOCALE:
+        for category in ("LC_NUMERIC", "LC_COLLATE", "LC_TIME", "LC_MONETARY"):
+            now = _locale.setlocale(getattr(_locale, category))
+            if now != "C":
+                found[f"locale {category}"] = now
+    return found
+
+
+_SMALL = sys.float_info.min
+
+
+def _of_decimal(context: decimal.Context) -> tuple[Any, ...]:
+    plain = context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+    return (*plain, *context.traps.values())
+
+
+def _trapped(context: decimal.Context) -> list[str]:
+    return [signal.__name__ for signal, trapped in context.traps.items() if trapped]
+
+
+_DECIMAL = _of_decimal(decimal.Context(28, decimal.ROUND_HALF_EVEN, -999999, 999999, 1, 0, None, [
+    decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow
+]))  # fmt: skip
+_LOCALE = _locale.setlocale(_locale.LC_ALL)
+"""As it was when this was imported; only where it is another is each part looked at."""
+
+
+def _of_numpy(numpy: Any) -> Modes:
+    raising = sorted(kind for kind, way in numpy.geterr().items() if way == "raise")
+    return {"numpy raises on": ", ".join(raising)} if raising else {}
+
+
+def state_of(thing: Any, called: str | None) -> bytes | None:
+    """The digest of a thing's state, or None where it has none.
+
+    `called` is what the user called it, which settles it but for the mode, train or eval, of torch's modules. Else it
+    is the content of its `state_dict()`, and of the buffers a Module leaves out there, gone through each time: torch
+    counts the writes to a tensor, but not all of them, so that nothing short of its elements says that they are the
+    same.
+    """
+    while isinstance(thing, functools.partial):
+        thing = thing.func
+    holder = getattr(thing, "__self__", thing)
+    modes = [inner.training for inner in holder.modules()] if tensors.is_module(holder) else None
+    if called is not None:
+        return worded("called", called, modes)
+    state = getattr(holder, "state_dict", None)
+    if isinstance(holder, type) or not callable(state):
+        return None
+    held = tensors.state_of(holder) if modes is not None else state()
+    return worded("state", content(dict(held) if isinstance(held, dict) else held, "the state"), modes)
+
+
+_SCHEME = "node, 2"
+"""How names are made. Where that changes, a new number here lets what was kept before be missed and never misread."""
+
+
+class FrozenMark(Protocol):
+    @property
+    def state(self) -> str | None: ...
+
+
+class CachedMark(Protocol):
+    @property
+    def salt(self) -> str | None: ...
+    @property
+    def ignoring(self) -> tuple[str, ...]: ...
+
+
+class NodeMarks(Protocol):
+    """What is read of a node's marks."""
+
+    @property
+    def frozen(self) -> FrozenMark | None: ...
+    @property
+    def cached(self) -> CachedMark | None: ...
+    @property
+    def mapped(self) -> object | None: ...
+
+
+class Name:
+    """What a result is called: `digest`, and the `parts` it was made of."""
+
+    __slots__ = ("_before", "_modes", "_own", "_state", "digest", "paths", "reads")
+
+    def __init__(
+        self,
+        digest: str,
+        own: Callable[[], dict[str, Any]],
+        state: bytes | None,
+        before: Mapping[str, str],
+        modes: Modes | None = None,
+        reads: tuple[Read, ...] = (),
+        paths: bool = False,
+    ) -> None:
+        self.digest = digest
+        self.reads = reads
+        """What the code of the node reads that no name can see; of an input, that of the objects in it."""
+        self.paths = paths
+        """Of an input: whether there is a `Path` in it, which counts by its file."""
+        self._own = own
+        self._state = state
+        self._before = before
+        self._modes = modes or {}
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parts by name, as plain values: what is kept beside a value, and what `difference` compares."""
+        state = self._state and self._state.hex()
+        return {**self._own(), "state": state, "before": dict(self._before), "modes": self._modes}
+
+    def marked(self, word: str) -> Name:
+        """The same with a word to tell it from this one."""
+        return Name(worded(word, self.digest).hex(), self._own, self._state, self._before, self._modes, self.reads)
+
+    def __repr__(self) -> str:
+        return f"Name({self.digest})"
+
+
+def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held: set[int] | None = None) -> Name:
+    """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`.
+
+    `held` are the codes that were looked at already, by their ids, and need not be again.
+    """
+    if type(value) in SCALARS:  # what a small graph is mostly given: there is no code in it
+        digest = content(value, kind)
+        return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
+    reach = Reach(ignoring)
+    reach.resolver.reading = True
+    digest = content(value, kind, reach.resolver)
+    reach.resolver.reading = False
+    things = reach.ahead()
+    if reach.libraries:  # of which the objects in it are
+        digest = worded("of libraries", digest, [[*one] for one in sorted(reach.libraries.items())])
+    reads: tuple[Read, ...] = ()
+    if things:
+        code = _code_given(reach, things, ignoring, set() if held is None else held)
+        digest, reads = worded("with code", digest, code.digest), code.reads
+    own = {"input": digest.hex()}
+    return Name(worded(kind, digest).hex(), lambda: own, None, {}, reads=reads, paths=reach.resolver.paths)
+
+
+def as_it_is(value: Any) -> str:
+    """The digest of a value as it is now, the code in it included, to be compared with another. Raises `Unnameable`."""
+    return given(value, "value").digest
+
+
+_GIVEN: dict[Any, tuple[list[Any], ReachedCode]] = {}
+_MOST_GIVEN = 256
+
+
+def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held: set[int]) -> ReachedCode:
+    """The code of what came with an input, which is mostly that of the one before: the classes of its objects."""
+    key = (*map(id, things), ignoring)
+    known = _GIVEN.get(key)
+    if known is None or (id(known) not in held and not known[1].watches.hold()):
+        if len(_GIVEN) >= _MOST_GIVEN:
+            _GIVEN.clear()
+            held.clear()
+        known = _GIVEN[key] = things, reach.code()
+    held.add(id(known))
+    return known[1]
+
+
+class _KnownNode(NamedTuple):
+    """What was found of a node, which holds as long as its watches do."""
+
+    thing: Any
+    marks: Any
+    title: str
+    shared: ReachedCode
+    own: NamedDeclaration
+    digest: bytes
+    reads: tuple[Read, ...]
+
+    def parts(self) -> dict[str, Any]:
+        """What the digest is made of."""
+        shared, own = self.shared, self.own.code
+        return {
+            "class": self.title,
+            "arguments": dict(self.own.arguments),
+            "attributes": dict(self.own.attributes),
+            "modules": self.own.structure and self.own.structure.hex(),
+            "code": {**shared.units, **own.units},
+            "globals": {**shared.globals, **own.globals},
+            "captured": {**shared.captured, **own.captured},
+            "libraries": {**shared.libraries, **own.libraries},
+            "salt": self.marks.cached.salt if self.marks.cached is not None else None,
+            "mapped": self.marks.mapped is not None,
+            "python": PYTHON,
+        }
+
+
+class Looked(NamedTuple):
+    """A node as it is at one moment: its code, values and state, and the modes it would run in."""
+
+    known: _KnownNode
+    state: bytes | None
+    modes: Modes
+
+    def name(self, before: Mapping[str, Name] | Name) -> Name:
+        """The name of what it would give; `before` as `Naming.name_of` takes it."""
+        reads = self.known.reads
+        if isinstance(before, Name):
+            feeds = {"input": before.digest}
+            reads = (*reads, *before.reads) if before.reads else reads
+            if before.paths:
+                reads = tuple(read for read in reads if not read.of_input)
+        else:
+            feeds = {id: one.digest for id, one in before.items()}
+        # Several are handed over in a dict by their ids, which the node can read, and its order.
+        words: list[Any] = [*feeds.values()] if len(feeds) == 1 else [list(feed) for feed in feeds.items()]
+        modes = [[*mode] for mode in sorted(self.modes.items())]
+        digest = worded(_SCHEME, self.known.digest, self.state, words, modes).hex()
+        return Name(digest, self.known.parts, self.state, feeds, self.modes, reads)
+
+    def same(self, other: Looked) -> bool:
+        """Whether a node is at two moments the same to a name."""
+        return (self.known.digest, self.state, self.modes) == (other.known.digest, other.state, other.modes)
+
+
+class Namer:
+    """Names the nodes of one graph, and remembers of each what does not change from one forward to the next.
+
+    It may be used by several threads: what one of them finds is put in its place whole.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], _KnownNode] = {}
+        self._codes: dict[Any, tuple[Any, ReachedCode]] = {}
+
+    def opened(self) -> Naming:
+        """For one forward, or one look ahead: what several nodes share is looked at once in it."""
+        return Naming(self._known, self._codes)
+
+
+class Naming:
+    """Names nodes as they are now, and in the modes of this thread."""
+
+    def __init__(self, known: dict[tuple[int, int], _KnownNode], codes: dict[Any, tuple[Any, ReachedCode]]) -> None:
+        self.modes = modes()
+        self._known = known
+        self._codes = codes
+        self._held: dict[int, bool] = {}
+
+    def name_of(self, thing: Any, marks: NodeMarks, before: Mapping[str, Name] | Name) -> Name:
+        """The name of what a node would give; `before` is the `given` of a root, or the names of what feeds it by id.
+
+        Raises `Unnameable`, which does not say the node's id, as that is not known here.
+        """
+        return self.looked_at(thing, marks).name(before)
+
+    def looked_at(self, thing: Any, marks: NodeMarks) -> Looked:
+        """All that the name of a node's result is made of but for what feeds it. Raises `Unnameable`."""
+        known = self._looked_up(thing, marks)
+        state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
+        return Looked(known, state, self.modes)
+
+    def own(self, thing: Any, marks: NodeMarks) -> bytes:
+        """What a node is by itself, whatever its state and whatever feeds it. Raises `Unnameable`."""
+        return self._looked_up(thing, marks).digest
+
+    def _looked_up(self, thing: Any, marks: NodeMarks) -> _KnownNode:
+        key = id(thing), id(marks)  # of objects that are held on to, so that the ids stay theirs
+        known = self._known.get(key)
+        if known is None or not self._holds(known):
+            known = self._known[key] = self._found(thing, marks)
+        return known
+
+    def _holds(self, known: _KnownNode) -> bool:
+        shared = self._held.get(id(known.shared))
+        if shared is None:
+            shared = self._held[id(known.shared)] = known.shared.watches.hold()
+        return shared and known.own.code.watches.hold()
+
+    def _found(self, thing: Any, marks: NodeMarks) -> _KnownNode:
+        found = declared(thing)
+        ignoring = marks.cached.ignoring if marks.cached is not None else ()
+        settled = marks.frozen is not None and marks.frozen.state is not None
+        shared = self._shared(found, ignoring)
+        own = named(found, ignoring, not settled)
+        salt = marks.cached.salt if marks.cached is not None else None
+        words = [found.title, own.digest, shared.digest, salt, marks.mapped is not None, PYTHON]
+        seen = shared.reads + own.code.reads
+        return _KnownNode(thing, marks, found.title, shared, own, worded("own", *words), seen)
+
+    def _shared(self, found: NodeDeclaration, ignoring: tuple[str, ...]) -> ReachedCode:
+        """The code of a class or function, which all nodes of it share."""
+        key = (*map(id, found.roots), ignoring)
+        kept = self._codes.get(key)
+        if kept is not None:
+            code = kept[1]
+            if self._held.get(id(code)) or (id(code) not in self._held and code.watches.hold()):
+                self._held[id(code)] = True
+                return code
+        reach = Reach(ignoring)
+        roots = [reach.root(root, found.title) for root in found.roots]
+        code = reach.code()
+        code = code._replace(digest=worded("roots", roots, code.digest))
+        self._codes[key] = (found.roots, code)
+        self._held[id(code)] = True
+        return code

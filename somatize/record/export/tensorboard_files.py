@@ -1,0 +1,507 @@
+"""Runs as TensorBoard's event files, and back. The only module that imports tensorboard.
+
+An event file is a row of records, each with a checksum of its length and one of what it holds: an event, with a step, a
+time and summaries, each under a tag.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote
+
+from somatize.errors import ExportError, ExtraMissing, nearest
+from somatize.facts import KINDS, Fact, encodable
+from somatize.record import reader
+from somatize.record.forward_reader import Place
+from somatize.record.recorder import Recorder
+from somatize.record.run_info import about
+from somatize.store.schema import OK
+from somatize.store.store import Store
+
+from .output import Exported, LossCounts, whole
+from .stored_forwards import forwards_of, points_of, run_name, series_name, texts_of
+
+_WRITER = "somatize"
+_HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_FLOAT = struct.Struct("<f")
+
+
+class Value(NamedTuple):
+    """One summary: a number, a text, hyperparameters (`given`), or something that is none of these, by its name."""
+
+    tag: str
+    number: float | None = None
+    text: str | None = None
+    given: Mapping[str, Any] | None = None
+    other: str = ""
+
+
+class Event(NamedTuple):
+    """What was written at one step, at a time in seconds since 1970."""
+
+    step: int
+    wall_time: float
+    values: list[Value]
+
+
+def require() -> None:
+    """Raises `ExtraMissing` where tensorboard is not installed."""
+    _protos()
+
+
+def in_float32(value: float) -> float:
+    """The number that is left of a number in 32 bits; beyond them it is infinite."""
+    try:
+        return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+class EventWriter:
+    """Writes an event file. Numbers are float32, or with `double` of 64 bits."""
+
+    def __init__(self, file: IO[bytes], began: float, *, double: bool = False) -> None:
+        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+        self._event, self._summary = _protos()
+        self._checksum = masked_crc32c
+        self._file = file
+        self._scalar = _number_64 if double else _number_32
+        source = self._event.SourceMetadata(writer=_WRITER)
+        self._write(self._event.Event(wall_time=began, file_version="brain.Event:2", source_metadata=source))
+
+    def say(
+        self, step: int, when: float, numbers: Sequence[tuple[str, float]], texts: Sequence[tuple[str, str]]
+    ) -> None:
+        """Write what was said at a step."""
+        summary = self._summary.Summary()
+        for tag, number in numbers:
+            self._scalar(summary, tag, number)
+        for tag, text in texts:
+            summary.value.append(_text(tag, text))
+        self._write(self._event.Event(wall_time=when, step=step, summary=summary))
+
+    def given(self, name: str, given: Mapping[str, Any], began: float) -> None:
+        """Write what a run was made with, for the hyperparameters' page: bool, numbers and texts."""
+        from tensorboard.plugins.hparams import summary_v2
+
+        summary = summary_v2.hparams_pb(dict(given), trial_id=name, start_time_secs=began)
+        self._write(self._event.Event(wall_time=began, summary=summary))
+
+    def ended(self, when: float, *, well: bool) -> None:
+        """Write that the run ended, for the hyperparameters' page."""
+        from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+        status = api_pb2.STATUS_SUCCESS if well else api_pb2.STATUS_FAILURE
+        info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=when)
+        summary = self._summary.Summary()
+        value = summary.value.add(tag=metadata.SESSION_END_INFO_TAG, tensor=metadata.NULL_TENSOR)
+        told = plugin_data_pb2.HParamsPluginData(session_end_info=info)
+        value.metadata.CopyFrom(metadata.create_summary_metadata(told))
+        self._write(self._event.Event(wall_time=when, summary=summary))
+
+    def _write(self, event: Any) -> None:
+        data = event.SerializeToString()
+        length = _LENGTH.pack(len(data))
+        self._file.write(length + _FOOTER.pack(self._checksum(length)) + data + _FOOTER.pack(self._checksum(data)))
+
+
+def _number_32(summary: Any, tag: str, number: float) -> None:
+    value = summary.value.add(tag=tag)
+    value.simple_value = in_float32(number)
+
+
+def _number_64(summary: Any, tag: str, number: float) -> None:
+    from tensorboard.compat.proto import types_pb2
+
+    value = summary.value.add(tag=tag)
+    value.metadata.plugin_data.plugin_name = "scalars"
+    value.tensor.dtype = types_pb2.DT_DOUBLE
+    value.tensor.tensor_shape.SetInParent()
+    value.tensor.double_val.append(number)
+
+
+def _text(tag: str, text: str) -> Any:
+    from tensorboard.plugins.text import summary_v2
+
+    return summary_v2.text_pb(tag, text).value[0]
+
+
+class Damage:
+    """What could not be read of an event file."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        """Records whose checksum does not hold, or that are no event."""
+        self.bytes = 0
+        """Bytes at the end after which nothing can be found any more."""
+
+
+def events_in(path: Path, damage: Damage) -> Iterator[Event]:
+    """The events of a file that hold summaries, in order; a damaged record is passed over, a torn end left out.
+
+    Where the length of a record is damaged nobody can say where the next one begins: the rest is counted in bytes.
+    """
+    for data in _records(path, damage):
+        event = _protos()[0].Event()
+        try:
+            event.ParseFromString(data)
+        except Exception:  # protobuf's own, of which there are several
+            damage.records += 1
+            continue
+        if event.HasField("summary"):
+            values = [_value(value) for value in event.summary.value]
+            yield Event(event.step, event.wall_time, values)
+
+
+def _records(path: Path, damage: Damage) -> Iterator[bytes]:
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        at = 0
+        while at < size:
+            head = file.read(_HEADER.size)
+            length, checksum = _HEADER.unpack(head) if len(head) == _HEADER.size else (size, 0)
+            end = at + _HEADER.size + length + _FOOTER.size
+            if end > size or masked_crc32c(head[: _LENGTH.size]) != checksum:
+                damage.bytes += size - at
+                return
+            data = file.read(length)
+            if _FOOTER.unpack(file.read(_FOOTER.size))[0] == masked_crc32c(data):
+                yield data
+            else:
+                damage.records += 1
+            at = end
+
+
+def _value(value: Any) -> Value:
+    what = value.WhichOneof("value") or "nothing"
+    if what == "simple_value":
+        return Value(value.tag, float(value.simple_value))
+    plugin = value.metadata.plugin_data.plugin_name
+    if plugin == "hparams":
+        return _given(value)
+    if what != "tensor":
+        return Value(value.tag, other={"histo": "histogram"}.get(what, what))
+    held = _held(value.tensor)
+    if plugin in ("scalars", "") and isinstance(held, int | float):
+        return Value(value.tag, float(held))
+    if plugin in ("text", "") and isinstance(held, bytes):
+        return Value(value.tag, text=held.decode("utf-8", "backslashreplace"))
+    return Value(value.tag, other=plugin or "tensor")
+
+
+def _held(tensor: Any) -> Any:
+    """The one thing that a tensor holds; None for more than one, and for what cannot be read."""
+    from tensorboard.util import tensor_util
+
+    try:
+        array = tensor_util.make_ndarray(tensor)
+        return array.item() if array.size == 1 else None
+    except Exception:
+        return None
+
+
+def _given(value: Any) -> Value:
+    from tensorboard.plugins.hparams import metadata
+
+    if value.tag != metadata.SESSION_START_INFO_TAG:
+        return Value(value.tag, other="hyperparameter record")
+    start = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    given = {name: getattr(held, held.WhichOneof("kind") or "null_value") for name, held in start.hparams.items()}
+    return Value(value.tag, given=given)
+
+
+def _protos() -> tuple[Any, Any]:
+    try:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+    except ImportError as error:
+        raise ExtraMissing(
+            "event files need tensorboard, which is not installed: pip install 'somatize[tensorboard]'"
+        ) from error
+    return event_pb2, summary_pb2
+
+
+_SUFFIX = ".somatize"
+
+
+def to_tensorboard(
+    store: Place,
+    run: str | None,
+    logdir: str | os.PathLike[str],
+    *,
+    double: bool = False,
+    last: int | None = None,
+    since: int | None = None,
+) -> Exported:
+    """Write a run as an event file in ``logdir/<run>``, where TensorBoard finds it: ``tensorboard --logdir logdir``.
+
+    A step is a forward's number, its time when that was written down. A scalar is each number that was said, in order,
+    also several at a step, under the name `curve` takes (``loss``, ``throughput.samples_per_s``), ``took_us``, and
+    ``node/<id>/took_us`` for each node's turn. Texts are log records, why something failed, and what the run says of
+    itself; what was given as `about` are its hyperparameters.
+
+    TensorBoard's scalars are float32: the answer counts what is not the same in that. With `double` they are written
+    in 64 bits, which its `EventAccumulator` reads as tensors and its page shows with ``--load_fast=false`` only.
+
+    Writing a run again replaces its file; a TensorBoard that is open needs to be started again. Reads every fact.
+    Raises `ExtraMissing` without ``pip install 'somatize[tensorboard]'``, `ExportError` where the directory holds
+    event files of something else, `UnknownRun` and `WhichRun`; what was there stays.
+    """
+    require()
+    name = run_name(store, run)
+    folder = Path(logdir, _folder(name))
+    _refuse_others(folder, name)
+    known = about(store, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Until it is whole it has a name in which TensorBoard sees no event file.
+    beside = folder / "somatize-run"
+
+    def write(path: Path) -> Exported:
+        with path.open("wb") as file:
+            out = _ScalarOutput(EventWriter(file, known.get("began", 0.0), double=double), double=double)
+            out.about(name, known)
+            for forward in forwards_of(store, name, last=last, since=since):
+                out.forward(forward)
+            out.end(known)
+        return Exported(folder, out.wrote, out.losses.sentences())
+
+    exported = whole(beside, write)
+    beside.replace(folder / f"events.out.tfevents.{int(known.get('began', 0.0)):010d}{_SUFFIX}")
+    return exported
+
+
+def _folder(run: str) -> str:
+    """The run's name as a path below the log directory; one that would lead elsewhere is percent-encoded."""
+    if "\0" in run or any(part in ("", ".", "..") for part in run.split("/")):
+        return quote(run, safe="").replace(".", "%2E")
+    return run
+
+
+def _refuse_others(folder: Path, run: str) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ExportError(f"{folder} is no directory, so run {run!r} cannot be written there")
+    others = [path.name for path in folder.glob("*tfevents*") if not path.name.endswith(_SUFFIX)]
+    if others:
+        raise ExportError(
+            f"{folder} holds event files that are not of this run, such as {others[0]!r}, and TensorBoard would draw "
+            "them as one; give another logdir"
+        )
+
+
+class _ScalarOutput:
+    """What is written of a run, and counted."""
+
+    def __init__(self, writer: EventWriter, *, double: bool) -> None:
+        self.wrote = {"forwards": 0, "scalars": 0, "texts": 0}
+        self.losses = LossCounts()
+        self._writer = writer
+        self._double = double
+        self._last = 0.0
+        self._states: set[str] = set()
+
+    def about(self, name: str, known: Mapping[str, Any]) -> None:
+        began = known.get("began", 0.0)
+        given = {key: value for key, value in known["about"].items() if type(value) in (str, int, float, bool)}
+        self._writer.given(name, given, began)
+        told = {key: value for key, value in known.items() if key != "facts"}
+        page = json.dumps(told, indent=1, ensure_ascii=False)
+        self._writer.say(0, began, [], [("about", "\n".join(f"    {line}" for line in page.split("\n")))])
+        self.wrote["texts"] += 1
+        self.losses.add("fact", "said of the run as a whole", len(known["facts"]))
+
+    def forward(self, forward: Any) -> None:
+        if forward.when_us is None:
+            self.losses.add("forward", "lost before anything of it was written down")
+            return
+        numbers = list(points_of(forward, self.losses))
+        texts = list(texts_of(forward))
+        if not self._double:
+            for _, number in numbers:
+                held = in_float32(number)
+                if held != number and number == number:
+                    why = "rounded to float32" if held - held == 0 else "beyond float32, written as infinite"
+                    self.losses.add("number", why)
+        self._last = forward.when_us / 1e6
+        self._states.add(forward.state)
+        self._writer.say(forward.number, self._last, numbers, texts)
+        self.wrote["forwards"] += 1
+        self.wrote["scalars"] += len(numbers)
+        self.wrote["texts"] += len(texts)
+
+    def end(self, known: Mapping[str, Any]) -> None:
+        """Say how the run ended, if nobody writes to it any more."""
+        if not any(writer["alive"] for writer in known["writers"]):
+            self._writer.ended(self._last or known.get("began", 0.0), well=self._states <= {"ok"})
+
+
+_STAMPS = frozenset({"fact", "node", "host", "step", "wall_time"})
+"""Fields that a tag cannot stand for."""
+_TOOK = ("took_us", "value")
+_COLUMNS = 200
+"""How many tags are kept as columns; the curves of more are read from the facts."""
+_FOREIGN = "tensorboard/"
+
+
+def from_tensorboard(
+    logdir: str | os.PathLike[str],
+    store: Store | str | os.PathLike[str],
+    run: str | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+) -> Exported:
+    """Make runs of what TensorBoard kept, to compare old ones with new: ``progress(store, run=["old", "new"])``.
+
+    `logdir` is a directory or one event file. Each directory in it with event files becomes a run: the topmost is
+    called `run`, or as the directory is, one below it ``<run>/<its path>``. A tag is a number's name as `curve` takes
+    it; `names` gives others: ``names={"Loss/train": "loss"}``. Tags that are kinds of the engine's get
+    ``tensorboard/`` before their name. ``took_us`` is how long a forward took, which else reads 0. Texts become facts
+    of the kind ``text``, hyperparameters the run's `about`.
+
+    Forwards are numbered from 0 in the order of the files: values that follow each other with the same step are one
+    forward. So steps may be sparse, begin anew or go back, and nothing is replaced; each fact says its ``step`` and
+    ``wall_time``, and a forward's `when` is the time of its last value.
+
+    A run that is there already is not added to: forget it first, or give another name. Of broken files what can be
+    read is; the answer counts what cannot, and what is no number and no text. Raises `ExportError` before anything is
+    written, `ExtraMissing` without ``pip install 'somatize[tensorboard]'``, OSError where the disk is full.
+    """
+    require()
+    top, found = _runs_in(Path(logdir))
+    imports = [
+        _EventImport(f"{run or top}/{below}" if below else run or top, files, names or {})
+        for below, files in found.items()
+    ]
+    _refuse_unknown(names or {}, imports)
+    if isinstance(store, Store):
+        return _imported(imports, store)
+    with Store(store) as opened:
+        return _imported(imports, opened)
+
+
+def _runs_in(logdir: Path) -> tuple[str, dict[str, list[Path]]]:
+    """What the topmost run is called, and the event files of each directory, by its path below `logdir`."""
+    if logdir.is_file():
+        return logdir.resolve().parent.name, {"": [logdir]}
+    found: dict[str, list[Path]] = {}
+    for path in sorted(logdir.rglob("*tfevents*")):
+        if path.is_file():
+            below = path.parent.relative_to(logdir).as_posix()
+            found.setdefault("" if below == "." else below, []).append(path)
+    if not found:
+        raise ExportError(f"there are no event files in {logdir}: none whose name has 'tfevents' in it")
+    return logdir.resolve().name, found
+
+
+def _refuse_unknown(names: Mapping[str, str], imports: Sequence[_EventImport]) -> None:
+    known = sorted({tag for one in imports for tag in one.tags})
+    for tag in names:
+        if tag not in known:
+            raise ExportError(f"names= has the tag {tag!r}, which no event file has{nearest(tag, known)}")
+
+
+def _imported(imports: Sequence[_EventImport], store: Store) -> Exported:
+    there = {row["run"] for row in reader.runs(store)} & {one.run for one in imports}
+    if there:
+        raise ExportError(f"run {min(there)!r} is in the store already: forget it first, or give another name as run=")
+    losses, wrote = LossCounts(), dict.fromkeys(("runs", "forwards", "numbers", "texts"), 0)
+    for one in imports:
+        one.write(store, losses, wrote)
+    return Exported(store.path, wrote, losses.sentences())
+
+
+class _EventImport:
+    """One directory of event files on its way into a run: read once for its tags, once for what is under them."""
+
+    def __init__(self, run: str, files: Sequence[Path], names: Mapping[str, str]) -> None:
+        self.run = run
+        self.tags: dict[str, tuple[str, str]] = {}
+        """Of each tag that has numbers, the kind and the field of the facts made of it."""
+        self._files = files
+        self._damage = Damage()
+        self._given: dict[str, Any] = {}
+        for value in (value for event in self._events(self._damage) for value in event.values):
+            if value.number is not None and value.tag not in self.tags:
+                self.tags[value.tag] = _named(names.get(value.tag, value.tag))
+            self._given.update(value.given or {})
+
+    def write(self, store: Store, losses: LossCounts, wrote: dict[str, int]) -> None:
+        """Make the run, and count what became of it. If that is interrupted there is no such run."""
+        paths = [f"{kind}.{field}" for kind, field in self.tags.values()]
+        fields = [path for path in paths if all(path.split("."))][:_COLUMNS]
+        about = {**self._given, "tensorboard": {"files": [str(path) for path in self._files]}}
+        before = wrote["forwards"]
+        made = Recorder(store, self.run, fields, about)
+        try:
+            with made as recorder:
+                for step in _steps(self._events(Damage())):
+                    self._bring(recorder, step, losses, wrote)
+                recorder.note({"fact": "imported", "forwards": wrote["forwards"] - before})
+        except BaseException:
+            store.forget(self.run)
+            raise
+        wrote["runs"] += 1
+        losses.add("damaged record", "passed over", self._damage.records)
+        losses.add("byte", "after a damaged length or at a torn end, in which nothing can be found", self._damage.bytes)
+        for tag, (kind, field) in self.tags.items():
+            if kind.startswith(_FOREIGN):
+                losses.add(
+                    f"tag {tag!r}", f"its kind is the engine's, so it is called {series_name(kind, field)!r} here"
+                )
+
+    def _bring(self, recorder: Recorder, step: Sequence[Event], losses: LossCounts, wrote: dict[str, int]) -> None:
+        facts = [fact for event in step for value in event.values for fact in self._facts(value, event, losses)]
+        texts = sum(value.text is not None for event in step for value in event.values)
+        took_us = self._took(step)
+        if not facts and not took_us:
+            return
+        wrote["texts"] += texts
+        wrote["numbers"] += len(facts) - texts
+        wrote["forwards"] += 1
+        when = step[-1].wall_time
+        sink = recorder.opens(None)
+        sink.facts += [*facts, {"fact": "finished", "took_us": str(took_us)}]
+        sink.writer.brings(sink, OK, took_us, round(when * 1e6) if 0 <= when < 2**43 else 0)
+
+    def _events(self, damage: Damage) -> Iterator[Event]:
+        for path in self._files:
+            yield from events_in(path, damage)
+
+    def _facts(self, value: Value, event: Event, losses: LossCounts) -> Iterator[Fact]:
+        stamps = {"step": str(event.step), "wall_time": repr(event.wall_time)}
+        if value.number is not None:
+            kind, field = self.tags[value.tag]
+            if (kind, field) != _TOOK:
+                yield {"fact": kind, field: repr(value.number), **stamps}
+        elif value.text is not None:
+            yield {"fact": "text", "tag": encodable(value.tag), "value": value.text, **stamps}
+        elif value.given is None:
+            losses.add(value.other, "no number and no text")
+
+    def _took(self, step: Sequence[Event]) -> int:
+        """How long the forward took, in microseconds, where that was written."""
+        values = (value for event in step for value in event.values if value.number is not None)
+        took = [value.number or 0.0 for value in values if self.tags[value.tag] == _TOOK]
+        return int(took[-1]) if took and 0 <= took[-1] < 2**62 else 0
+
+
+def _named(name: str) -> tuple[str, str]:
+    """The kind and the field of the fact that `curve` finds under a name."""
+    kind, _, field = encodable(name).rpartition(".")
+    if not kind or not field or field in _STAMPS:
+        kind, field = encodable(name), "value"
+    return (_FOREIGN + kind if kind in KINDS or not kind else kind), field
+
+
+def _steps(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Events that follow each other with the same step, together."""
+    for _, together in groupby(events, key=lambda event: event.step):
+        yield list(together)

@@ -1,0 +1,397 @@
+"""The state of a run as far as it has been read: counts, recent times of nodes and hosts, curves, tasks and logs."""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from somatize.facts import Fact
+from somatize.store.record_format import last_said, number, readings
+
+from .node_totals import ENDINGS, Spent, Where, micro
+from .run_growth import ForwardRow, Grown, NewFacts, OpenTask
+
+CAPACITY = 1024
+_NONE = math.nan
+
+
+class Buckets:
+    """The lowest and the highest number of each stretch of forwards; the stretches widen as the run grows.
+
+    A bucket is `width` forwards. One in which nothing was said has `nan`s.
+    """
+
+    def __init__(self, highest: int = -1) -> None:
+        """Begin empty; `highest` is the last forward that is known of, so that nothing need be widened for it."""
+        self.width = 1
+        while highest >= CAPACITY * self.width:
+            self.width *= 2
+        self.low = array("d", [_NONE]) * CAPACITY
+        self.high = array("d", [_NONE]) * CAPACITY
+
+    def put(self, forward: int, value: float) -> None:
+        """A number was said in a forward. One that is not finite leaves no trace."""
+        if value - value != 0.0:
+            return
+        while forward >= CAPACITY * self.width:
+            self._widen()
+        at = forward // self.width
+        self._join(at, value, value)
+
+    def extend(self, forwards: Sequence[int], values: Sequence[float]) -> None:
+        """Several at once, as a stored column has them; quick where the forwards follow one another."""
+        if not (isinstance(forwards, range) and len(forwards) and forwards.step == 1) or not _finite(values):
+            for forward, value in zip(forwards, values, strict=True):
+                self.put(forward, value)
+            return
+        while forwards[-1] >= CAPACITY * self.width:
+            self._widen()
+        first, width = forwards[0], self.width
+        for at in range(first // width, forwards[-1] // width + 1):
+            some = values[max(0, at * width - first) : (at + 1) * width - first]
+            self._join(at, min(some), max(some))
+
+    def _join(self, at: int, low: float, high: float) -> None:
+        if not self.low[at] <= low:
+            self.low[at] = low
+        if not self.high[at] >= high:
+            self.high[at] = high
+
+    def _widen(self) -> None:
+        """Two buckets become one."""
+        low, high = self.low, self.high
+        for at in range(CAPACITY // 2):
+            low[at] = _least(low[2 * at], low[2 * at + 1])
+            high[at] = -_least(-high[2 * at], -high[2 * at + 1])
+        rest = array("d", [_NONE]) * (CAPACITY // 2)
+        low[CAPACITY // 2 :] = rest
+        high[CAPACITY // 2 :] = rest
+        self.width *= 2
+
+    def extents(self) -> list[tuple[int, float, float]]:
+        """The first forward of each bucket in which something was said, its lowest and its highest number."""
+        pairs = zip(self.low, self.high, strict=True)
+        return [(at * self.width, low, high) for at, (low, high) in enumerate(pairs) if low == low]
+
+
+def _least(one: float, other: float) -> float:
+    return other if one != one or other < one else one
+
+
+def _finite(values: Sequence[float]) -> bool:
+    total = sum(values)
+    return total - total == 0.0
+
+
+_FORWARDS, _FACTS = 250, 20_000
+"""Of how many forwards, or facts of nodes, one half of the window is made."""
+
+
+@dataclass
+class HostSpent:
+    """What one host did: slices sent to it, how long they took there and back, how long its nodes worked of that."""
+
+    slices: int = 0
+    trip_us: int = 0
+    ran_us: int = 0
+    failures: int = 0
+
+    def add(self, other: HostSpent) -> None:
+        """Both together."""
+        self.slices += other.slices
+        self.trip_us += other.trip_us
+        self.ran_us += other.ran_us
+        self.failures += other.failures
+
+
+@dataclass
+class _Half:
+    forwards: int = 0
+    facts: int = 0
+    nodes: dict[str, Spent] = field(default_factory=dict)
+    hosts: dict[str, HostSpent] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        return self.forwards >= _FORWARDS or self.facts >= _FACTS
+
+
+class Lately:
+    """A window over the last forwards, 250 to 500 of them; of large graphs fewer."""
+
+    def __init__(self) -> None:
+        self._before, self._now = _Half(), _Half()
+        self.home: dict[str, str] = {}
+        """The host that each node last ran at, of those that ran at one."""
+
+    def take(self, told: Sequence[Fact]) -> None:
+        """The facts of one more forward, or some of them."""
+        if self._now.full:
+            self._before, self._now = self._now, _Half()
+        half, ended = self._now, False
+        for fact in told:
+            kind, host = fact.get("fact", ""), fact.get("host", "")
+            if kind in ENDINGS:
+                self._turn(fact, kind, host)
+            elif kind == "left":
+                spent = half.hosts.setdefault(host, HostSpent())
+                spent.slices += 1
+                spent.trip_us += micro(fact, "took_us")
+            elif kind in ("finished", "broke"):
+                ended = True
+        half.forwards += ended
+
+    def _turn(self, fact: Fact, kind: str, host: str) -> None:
+        half, node, took = self._now, fact.get("node", ""), micro(fact, "took_us")
+        half.facts += 1
+        half.nodes.setdefault(node, Spent(node)).add(Where(host, fact.get("device", "")), kind, took)
+        if host:
+            self.home[node] = host
+            spent = half.hosts.setdefault(host, HostSpent())
+            spent.ran_us += took
+            spent.failures += kind == "failed"
+
+    @property
+    def forwards(self) -> int:
+        """How many forwards it holds."""
+        return self._before.forwards + self._now.forwards
+
+    def nodes(self) -> list[Spent]:
+        """What each node did, the one that took longest first."""
+        found: dict[str, Spent] = {}
+        for half in (self._before, self._now):
+            for node, spent in half.nodes.items():
+                whole = found.setdefault(node, Spent(node))
+                for (where, ending), (count, us) in spent.turns.items():
+                    known, total = whole.turns.get((where, ending), (0, 0))
+                    whole.turns[where, ending] = known + count, total + us
+        return sorted(found.values(), key=lambda one: (-one.us, one.node))
+
+    def hosts(self) -> dict[str, HostSpent]:
+        """What each host did, the one waited for longest first."""
+        found: dict[str, HostSpent] = {}
+        for half in (self._before, self._now):
+            for host, spent in half.hosts.items():
+                found.setdefault(host, HostSpent()).add(spent)
+        return dict(sorted(found.items(), key=lambda one: (-one[1].trip_us, one[0])))
+
+
+TOOK = "took_us"
+_SPAN, _FEWEST = 10.0, 5
+"""Over how many seconds a rate is taken, and over how many forwards where these were fewer."""
+_WRITTEN_AFTER = 0.25
+_LOGS, _BROKEN, _REMEMBERED = 200, 20, 256
+
+
+class ForwardCounts(NamedTuple):
+    """How many forwards there are, and how many of them did not go well."""
+
+    forwards: int = 0
+    broke: int = 0
+    interrupted: int = 0
+    lost: int = 0
+
+
+class GoingOn(NamedTuple):
+    """A forward that goes on: the nodes it is in, and since when, as far as it was written down."""
+
+    forward: int
+    inside: tuple[str, ...]
+    began: float
+    since: float
+
+
+class Log(NamedTuple):
+    """A log record, and about when it was said."""
+
+    when: float
+    forward: int | None
+    fact: Fact
+
+
+class Broken(NamedTuple):
+    """A forward that broke."""
+
+    forward: int
+    when: float
+    why: str
+
+
+class OpenTaskState:
+    """A task that was open when it was last said, at `when`."""
+
+    def __init__(self, told: OpenTask) -> None:
+        self.fact, self.when = told
+        self.elapsed = micro(self.fact, "took_us") / 1e6
+        self.done = _number(self.fact.get("done")) or 0.0
+        self.total = _number(self.fact.get("total"))
+        self._before = _number(self.fact.get("before")) or 0.0
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds it will take from then on, if it goes on as it did; None where that can't be told."""
+        done = self.done - self._before
+        if not self.total or done <= 0 or self.done > self.total:
+            return None
+        return self.elapsed / done * (self.total - self.done)
+
+
+@dataclass
+class Curve:
+    """One said number over the forwards: its buckets, and what was said last."""
+
+    name: str
+    buckets: Buckets
+    last: tuple[int, str] | None = None
+
+    def put(self, forward: int, text: str) -> None:
+        """`text` was said in a forward."""
+        value = number(text)
+        if value is not None:
+            self.buckets.put(forward, value)
+        if self.last is None or forward >= self.last[0]:
+            self.last = forward, text
+
+
+@dataclass
+class Standing:
+    """What is known of one run; `take` brings it up to date."""
+
+    run: str
+    of: Sequence[str]
+    highest: int = -1
+    clock: Callable[[], float] = time.monotonic
+    count: ForwardCounts = field(default_factory=ForwardCounts)
+    going_on: list[GoingOn] = field(default_factory=list)
+    lately: Lately = field(default_factory=Lately)
+    tasks: dict[str, OpenTaskState] = field(default_factory=dict)
+    streams: dict[str, Fact] = field(default_factory=dict)
+    machines: dict[str, dict[str, Fact]] = field(default_factory=dict)
+    logs: deque[Log] = field(default_factory=lambda: deque(maxlen=_LOGS))
+    broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_BROKEN))
+    said: int = 0
+    """How many log records were read, those that are no longer kept among them."""
+    last: ForwardRow | None = None
+    """The forward that ended last."""
+
+    def __post_init__(self) -> None:
+        self.curves = [Curve(name, Buckets(self.highest)) for name in (TOOK, *self.of)]
+        self._paths = [(place, path) for place, name in enumerate(self.of, start=1) for path in readings(name)]
+        self._samples: deque[tuple[float, int]] = deque()
+        self._whens: dict[int, float] = {}
+        self._began: dict[int, float] = {}
+
+    @property
+    def took(self) -> Curve:
+        """How long forwards took, in microseconds."""
+        return self.curves[0]
+
+    # -- brought up to date
+
+    def take(self, grown: Grown, count: ForwardCounts) -> None:
+        """What a run has grown by, and how many forwards it has now."""
+        self.count = count
+        for place, forwards, values in grown.columns:
+            self._column(self.curves[place], forwards, values)
+        for place, forward, text in grown.said:
+            self.curves[place].put(forward, text)
+        self._rows([row for row in grown.rows if row.took_us >= 0])
+        self._sample()
+        for row in grown.broken:
+            self.broken.append(Broken(row.forward, row.when, ""))
+        for told in grown.told:
+            self._told(told)
+        self._take_open(grown)
+        self.tasks = {key: OpenTaskState(told) for key, told in grown.tasks.items()}
+
+    def _column(self, curve: Curve, forwards: Sequence[int], values: Sequence[float]) -> None:
+        if len(values):
+            curve.buckets.extend(forwards, values)
+            if curve.last is None or forwards[-1] >= curve.last[0]:
+                curve.last = forwards[-1], repr(values[-1])
+
+    def _rows(self, rows: Sequence[ForwardRow]) -> None:
+        for row in rows[-_REMEMBERED:]:
+            self._whens[row.forward] = row.when
+        while len(self._whens) > _REMEMBERED:
+            del self._whens[next(iter(self._whens))]
+        if rows and (self.last is None or rows[-1].forward >= self.last.forward):
+            self.last = rows[-1]
+
+    def _sample(self) -> None:
+        now = self.clock()
+        self._samples.append((now, self.count.forwards))
+        while now - self._samples[0][0] > _SPAN:
+            self._samples.popleft()
+
+    def _told(self, told: NewFacts) -> None:
+        forward = told.forward
+        if forward is not None:
+            self.lately.take(told.facts)
+            for place, path in self._paths:
+                text = last_said(told.facts, path)
+                if text is not None:
+                    self.curves[place].put(forward, text)
+        for fact in told.facts:
+            kind = fact.get("fact", "")
+            if kind == "log":
+                self.logs.append(Log(told.when, forward, fact))
+                self.said += 1
+            elif kind == "throughput":
+                self.streams[fact.get("stream", "")] = fact
+            elif kind == "machine":
+                self.machines.setdefault(fact.get("host", ""), {})[fact.get("id", "")] = fact
+            elif kind == "broke" and forward is not None:
+                self._broke(Broken(forward, told.when, fact.get("why", "")))
+
+    def _broke(self, broken: Broken) -> None:
+        for place, known in enumerate(self.broken):
+            if known.forward == broken.forward:
+                self.broken[place] = broken._replace(when=broken.when or known.when)
+                return
+        self.broken.append(broken)
+
+    def _take_open(self, grown: Grown) -> None:
+        known, self._began = self._began, {}
+        ends = {told.forward: _end(told.facts) for told in grown.told}
+        self.going_on = []
+        for line in sorted(grown.going_on):
+            # When it began is not told: it was written down a quarter of a second later, or after what it then told.
+            since = line.when / 1e6
+            began = since - max(_WRITTEN_AFTER, ends.get(line.forward, 0) / 1e6)
+            began = self._began[line.forward] = min(began, known.get(line.forward, began))
+            self.going_on.append(GoingOn(line.forward, tuple(line.inside), began, since))
+
+    # -- asked
+
+    def rate(self) -> float | None:
+        """Forwards a second, lately; None where there were too few to tell."""
+        if self._samples and self._samples[-1][0] - self._samples[0][0] >= _SPAN / 2:
+            (first, before), (last, now) = self._samples[0], self._samples[-1]
+            if now - before >= _FEWEST:
+                return (now - before) / (last - first)
+        whens = sorted(self._whens.values())
+        # The last ones only: before them the run may have stood still, as one does that is resumed.
+        whens = whens[min(bisect_left(whens, whens[-1] - _SPAN), max(0, len(whens) - 1 - _FEWEST)) :] if whens else []
+        if len(whens) < 2 or whens[-1] <= whens[0]:
+            return None
+        return (len(whens) - 1) / (whens[-1] - whens[0])
+
+    def open_tasks(self, alive: frozenset[str]) -> Iterator[OpenTaskState]:
+        """The tasks that are open, of processes that live; `alive` are their pids, as text."""
+        return (task for key, task in self.tasks.items() if key.partition("-")[0] in alive)
+
+
+def _end(told: Sequence[Fact]) -> int:
+    """When the last turn of these was over, in microseconds from the start of the forward."""
+    return max((micro(fact, "began_us") + micro(fact, "took_us") for fact in told if "began_us" in fact), default=0)
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else number(text)

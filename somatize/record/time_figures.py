@@ -1,0 +1,360 @@
+"""Where the time went: bars per node over many forwards, and one forward on a time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from somatize.figures import theme as themes
+from somatize.figures.theme import Theme, counted
+
+from .node_totals import ENDINGS, Spent, Where
+from .node_turns import NodeTurn, OneForward, Total
+from .progress_figure import Picture
+
+_MOST = 40
+_SPENT_ROW, _TWO, _BAR, _FIRST, _SPENT_TO_LEGEND = 40, 50, 0.36, 0.8, 32
+"""Heights: a node in pixels, one with two lines; in parts of that its bar and what is above its middle; the axis."""
+_WIDTH, _LETTER, _SMALL, _LINE = 365.0, 7.0, 6.0, 40
+"""A narrow figure's width, that of a letter of either size, and how many of them leave a name room beside them."""
+_SPENT_PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}
+
+
+def spent_picture(total: Total, *, last: int | None = None, theme: str | None = None) -> Picture:
+    """The nodes of a run, slowest first; beyond the first forty they are one bar together."""
+    look = themes.theme_of(theme)
+    rows = _spent_rows(total.spent)
+    unit, size = themes.unit(max((row.us for row in rows), default=0))
+    two = any(len(_numbers(row, 1)) > 1 for row in rows)
+    data, inside = _spent_bars(rows, size), round((_TWO if two else _SPENT_ROW) * (max(3, len(rows)) + _FIRST - 0.5))
+    title, above = themes.title(look, f"run {total.run}: where the time went", _spent_notes(total, last))
+    explained = _is_explained(rows)
+    below = _SPENT_TO_LEGEND + (themes.legend_height(data) if explained else 0)
+    layout = themes.layout(
+        look,
+        height=above + inside + below,
+        margin={"t": above, "b": below, "l": 24, "r": 14},
+        title=title,
+        barmode="stack",
+        hovermode="closest",
+        showlegend=explained,
+        legend=themes.legend(-_SPENT_TO_LEGEND / inside),
+        annotations=_labels(look, rows) if rows else [themes.in_the_middle(look, "no node has had its turn yet")],
+        xaxis=themes.axis(look, range=[0, _longest(rows) / size * 1.02], ticksuffix=f" {unit}", nticks=6),
+        yaxis={"range": [len(rows) - 0.5, -_FIRST] if rows else [2.5, -0.5], "visible": False, "fixedrange": True},
+    )
+    if not rows:
+        layout["xaxis"] |= {"showticklabels": False, "showgrid": False}
+    return Picture(data, layout)
+
+
+def _spent_rows(spent: Sequence[Spent]) -> list[Spent]:
+    if len(spent) <= _MOST + 1:
+        return list(spent)
+    rest = Spent(f"{len(spent) - _MOST:,} others")
+    for one in spent[_MOST:]:
+        for (where, ending), (count, us) in one.turns.items():
+            before, total = rest.turns.get((where, ending), (0, 0))
+            rest.turns[where, ending] = before + count, total + us
+    return [*spent[:_MOST], rest]
+
+
+def _longest(rows: Sequence[Spent]) -> float:
+    return max((row.us for row in rows), default=0) or 1.0
+
+
+def _spent_notes(total: Total, last: int | None) -> list[str]:
+    inside = sum(one.us for one in total.spent)
+    which = counted(total.forwards, "forward")
+    if last is not None:
+        which = "the last forward" if total.forwards == 1 else f"the last {which}"
+    words = [f"{which}, {themes.took(total.us)} in all"]
+    if total.spent:
+        words.append(f"{counted(len(total.spent), 'node')}, {themes.took(inside)} in them")
+    for ending in ENDINGS[1:]:
+        count = sum(one.count(ending) for one in total.spent)
+        if count:
+            words.append(f"{count:,} {ending}")
+    return themes.wrapped("; ".join(words))
+
+
+def _places(rows: Sequence[Spent]) -> list[Where]:
+    """The places, those where most time went first, but that of plain nodes before all."""
+    spent: dict[Where, int] = {}
+    for row in rows:
+        for (where, _), (_, us) in row.turns.items():
+            spent[where] = spent.get(where, 0) + us
+    return sorted(spent, key=lambda where: (where != Where(), -spent[where], where))
+
+
+def _is_explained(rows: Sequence[Spent]) -> bool:
+    """Whether there is more than one kind of bar, so that a legend says something."""
+    return len({key for row in rows for key in row.turns}) > 1
+
+
+def _spent_bars(rows: Sequence[Spent], size: float) -> list[dict[str, Any]]:
+    whole = sum(row.us for row in rows)
+    bars = []
+    for order, where in enumerate(_places(rows)):
+        for ending in ENDINGS:
+            found = [
+                (place, row, row.turns[where, ending]) for place, row in enumerate(rows) if (where, ending) in row.turns
+            ]
+            if found:
+                bars.append(_spent_bar(order, where, ending, found, size, whole))
+    return bars
+
+
+def _spent_bar(
+    order: int, where: Where, ending: str, found: list[tuple[int, Spent, tuple[int, int]]], size: float, whole: int
+) -> dict[str, Any]:
+    colour = themes.hue(order)
+    name = themes.escaped(str(where), 40) + ("" if ending == "ran" else f", {ending}")
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "legendgroup": name,
+        "x": [us / size for _, _, (_, us) in found],
+        "y": [place for place, _, _ in found],
+        "width": _BAR,
+        "marker": {
+            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, 0.35),
+            "line": {"color": colour, "width": 1},
+            "pattern": {"shape": _SPENT_PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
+        },
+        "hovertext": [_spent_words(row, where, ending, turns, whole) for _, row, turns in found],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _spent_words(row: Spent, where: Where, ending: str, turns: tuple[int, int], whole: int) -> str:
+    count, us = turns
+    mean = themes.took(us / count) if count else "0 µs"
+    lines = [
+        f"<b>{themes.escaped(row.node, 60)}</b> {ending} {counted(count, 'time')}",
+        themes.escaped(str(where), 60),
+        f"{themes.took(us)} in all, {mean} each",
+        f"{_share(us, whole)} of all nodes' time",
+    ]
+    return "<br>".join(lines)
+
+
+def _share(us: int, whole: int) -> str:
+    return escape(themes.share(us / whole, 1)) if whole else "none"
+
+
+def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
+    """Above each bar its node at the left, and at the right how long in all, its share, and how long each time."""
+    whole = sum(row.us for row in rows)
+    made = []
+    for place, row in enumerate(rows):
+        right = _numbers(row, whole)
+        left = themes.escaped(row.node, max(5, int((_WIDTH - _SMALL * max(map(len, right))) / _LETTER)))
+        made.append(_label(look, place, 0, "left", left) | {"font": {"size": themes.TEXT, "color": look.ink}})
+        made.append(_label(look, place, 1, "right", "<br>".join(right)) | {"align": "right"})
+    return made
+
+
+def _numbers(row: Spent, whole: int) -> list[str]:
+    """What stands at the right of a node, in one line or, where that would not leave its name room, in two."""
+    words = [themes.took(row.us), _share(row.us, whole)]
+    if row.mean_us is not None:
+        words.append(f"{row.count('ran'):,} × {themes.took(row.mean_us)}")
+    odd = [f"{row.count(ending):,} {ending}" for ending in ENDINGS[1:] if row.count(ending)]
+    line = " · ".join([*words, *odd])
+    return [line] if len(line) <= _LINE else [" · ".join(words), " · ".join(odd)]
+
+
+def _label(look: Theme, place: int, x: int, side: str, words: str) -> dict[str, Any]:
+    return {
+        "text": words,
+        "x": x,
+        "xref": "paper",
+        "xanchor": side,
+        "y": place - _BAR / 2,
+        "yref": "y",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"size": themes.SMALL, "color": look.faint},
+    }
+
+
+_EACH_ITS_ROW = 60
+"""Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""
+_TIMELINE_ROW, _PACKED, _TIMELINE_TO_LEGEND = 22, 12, 32
+_LABEL = 20
+"""How many letters of a name stand beside its row."""
+_BEFORE = {"left": "to ", "failed": "✗ "}
+"""What stands before a name: a turn that failed may be too short to be seen."""
+_INSIDE = 3
+"""How many of the nodes are named that a forward was in when it was last heard of."""
+_TIMELINE_PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
+
+
+def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
+    """The turns of a forward from its start to its end. Times are as they were told."""
+    look = themes.theme_of(theme)
+    rows, packed = _timeline_rows(one.turns)
+    count = max(rows, default=0) + 1
+    end = max([turn.end for turn in one.turns] + [one.took or 0.0, 1.0])
+    unit, size = themes.unit(end)
+    height = max(3 * _TIMELINE_ROW, count * (_PACKED if packed else _TIMELINE_ROW))
+    title, above = themes.title(look, f"run {one.run}, forward {one.number:,}", _timeline_notes(one, packed=packed))
+    data = _timeline_bars(one.turns, rows, size)
+    known = bool(one.turns) or one.took is not None
+    if one.state != "ok":
+        data.append(_end(one, end / size if known else 0.0, count))
+    explained = len(data) > 1
+    beside = 0.0 if packed else 6.5 * min(_LABEL, max((len(turn.name) for turn in one.turns), default=0))
+    below = _TIMELINE_TO_LEGEND + (themes.legend_height(data, beside) if explained else 0)
+    layout = themes.layout(
+        look,
+        height=above + height + below,
+        margin={"t": above, "b": below, "l": 20 if packed else 8, "r": 18},
+        title=title,
+        barmode="overlay",
+        hovermode="closest",
+        showlegend=explained,
+        legend=themes.legend(-_TIMELINE_TO_LEGEND / height),
+        xaxis=themes.axis(look, range=[0, end / size * 1.03], ticksuffix=f" {unit}", nticks=6, showticklabels=known),
+        yaxis=_names(look, one.turns, count, packed=packed),
+        shapes=_trips(one.turns, rows, size),
+        annotations=[] if one.turns else [themes.in_the_middle(look, "no node had its turn")],
+    )
+    return Picture(data, layout)
+
+
+def _timeline_notes(one: OneForward, *, packed: bool) -> list[str]:
+    state = {"ok": "finished", "open": "is still going"}.get(one.state, one.state)
+    if one.state == "lost":
+        state = "is lost: its process ended before it did"
+    words = state + (f" after {themes.took(one.took)}" if one.took is not None and one.state != "open" else "")
+    lines = themes.wrapped(f"{words}; {counted(len(one.turns), 'turn')} told")
+    if one.inside:
+        names = [themes.cut(name, 40) for name in one.inside[:_INSIDE]]
+        more = [f"{len(one.inside) - _INSIDE} more"] if len(one.inside) > _INSIDE else []
+        lines += themes.wrapped(f"it was last seen in {', '.join([*names, *more])}")
+    if one.why:
+        lines += themes.wrapped(themes.cut(one.why.removesuffix(": "), 240))
+    if packed:
+        lines.append("turns that do not overlap share a row; hover names them")
+    return lines
+
+
+def _timeline_rows(turns: Sequence[NodeTurn]) -> tuple[list[int], bool]:
+    """The row of each turn, and whether rows are shared."""
+    if len(turns) <= _EACH_ITS_ROW:
+        return list(range(len(turns))), False
+    free: list[float] = []
+    rows = []
+    for turn in turns:
+        row = next((row for row, until in enumerate(free) if until <= turn.began), len(free))
+        free[row : row + 1] = [turn.end]
+        rows.append(row)
+    return rows, True
+
+
+def _timeline_bars(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[dict[str, Any]]:
+    order: dict[Where, int] = {}
+    groups: dict[tuple[Where, str], list[int]] = {}
+    for place, turn in enumerate(turns):
+        where = turn.where if turn.ending != "left" else Where(turn.where.host)
+        order.setdefault(where, len(order))
+        groups.setdefault((where, turn.ending), []).append(place)
+    return [
+        _timeline_bar(
+            [turns[place] for place in places], [rows[place] for place in places], where, ending, order[where], size
+        )
+        for (where, ending), places in groups.items()
+    ]
+
+
+def _timeline_bar(
+    turns: list[NodeTurn], rows: list[int], where: Where, ending: str, order: int, size: float
+) -> dict[str, Any]:
+    colour = themes.hue(order)
+    words = {"ran": "", "left": ", round trip"}.get(ending, f", {ending}")
+    name = themes.escaped(str(where), 40) + words
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "legendgroup": name,
+        "base": [turn.began / size for turn in turns],
+        "x": [turn.took / size for turn in turns],
+        "y": rows,
+        "width": 0.62,
+        "marker": {
+            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, 0.3),
+            # An outline, so that a turn too short to fill a pixel is seen all the same.
+            "line": {"color": colour, "width": 1},
+            "pattern": {"shape": _TIMELINE_PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
+        },
+        "hovertext": [_timeline_words(turn) for turn in turns],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _timeline_words(turn: NodeTurn) -> str:
+    name = "to host " * (turn.ending == "left") + turn.name
+    ending = "was there and back" if turn.ending == "left" else turn.ending
+    lines = [
+        f"<b>{themes.escaped(name, 60)}</b> {ending} in {themes.took(turn.took)}",
+        f"from {themes.took(turn.began)} to {themes.took(turn.end)}"
+        if turn.known
+        else "when is not told; drawn after what came before it",
+    ]
+    if turn.ending != "left":
+        lines.append(themes.escaped(str(turn.where), 60))
+    return "<br>".join([*lines, *(themes.escaped(line) for line in themes.wrapped(themes.cut(turn.why, 240), 64))])
+
+
+def _names(look: Theme, turns: Sequence[NodeTurn], count: int, *, packed: bool) -> dict[str, Any]:
+    shown = not packed and bool(turns)
+    names = [f"{_BEFORE.get(turn.ending, '')}{turn.name}" for turn in turns]
+    return themes.axis(
+        look,
+        range=[count - 0.4, -0.6],
+        fixedrange=True,
+        showgrid=False,
+        showticklabels=shown,
+        tickvals=list(range(count)) if shown else [],
+        ticktext=[themes.escaped(name, _LABEL) for name in names] if shown else [],
+    )
+
+
+def _trips(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[dict[str, Any]]:
+    """A frame from a round trip down over the turns that belong to it."""
+    frames = []
+    for place, trip in enumerate(turns):
+        if trip.ending == "left":
+            inside = [rows[other] for other, turn in enumerate(turns) if turn.inside is trip]
+            frames.append(
+                {
+                    "type": "rect",
+                    "layer": "below",
+                    "x0": trip.began / size,
+                    "x1": trip.end / size,
+                    "y0": rows[place] - 0.45,
+                    "y1": max([rows[place], *inside]) + 0.45,
+                    "fillcolor": "rgba(128,128,128,0.10)",
+                    "line": {"color": "rgba(128,128,128,0.45)", "width": 1},
+                }
+            )
+    return frames
+
+
+def _end(one: OneForward, at: float, count: int) -> dict[str, Any]:
+    """The moment at which a forward broke, or up to which anything is known of it."""
+    return {
+        "type": "scatter",
+        "name": one.state,
+        "x": [at, at],
+        "y": [-0.6, count - 0.4],
+        "mode": "lines",
+        "line": {"color": themes.RED if one.state != "open" else "rgba(128,128,128,0.8)", "width": 2},
+        "hovertext": "<br>".join(themes.escaped(line) for line in _timeline_notes(one, packed=False)),
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }

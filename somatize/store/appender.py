@@ -1,0 +1,418 @@
+"""The appending end of a writer: forwards that go on, the files of its journal, and entries that the disk did not take.
+
+An entry that the disk does not take is kept in memory, up to a bound, and written when there is room again; nothing
+about a disk is ever raised into a forward.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from io import FileIO
+from os import write
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from somatize.errors import RecorderClosed, RecordLost
+from somatize.utils.notices import warn_of_record
+
+from . import journal, record_format, speedups
+from .commit import read_from
+from .journal import Said, entry
+from .rows import Batch, Line, Position
+from .schema import OWN
+
+if TYPE_CHECKING:
+    from somatize.facts import Fact
+
+    from .open_store import Opened
+    from .writer import Writer
+
+
+class Running(Protocol):
+    """A forward whose nodes are called one after another."""
+
+    @property
+    def node(self) -> str | None:
+        """The node that runs just now; None between nodes."""
+
+
+class Tell(Protocol):
+    """What takes a fact."""
+
+    def __call__(self, fact: Fact, /) -> object: ...
+
+
+class Pending:
+    """A forward as its writer knows it: what is not written down yet, and its number once something is.
+
+    Forwards are begun tens of thousands of times a second, so it has no constructor and its defaults stand on the
+    class: `Writer.begins` sets what has none.
+    """
+
+    writer: Writer
+    facts: list[Fact]
+    """What it told and is not written down yet."""
+    tell: Tell
+    """Takes a fact of it."""
+    since: float
+    """When it was last written down, or opened."""
+
+    number: int | None = None
+    over = False
+    """Whether its last fact was told."""
+    forgotten = False
+    """Whether nothing of it is on record, as an interrupt came before anything was told."""
+    parted = False
+    """Whether a part of it was written down while it went on."""
+    place: Running | None = None
+    """Where one node is called after another, the forward itself, of which can be asked which one runs."""
+    entered: list[str] | None = None
+    """Else, the nodes that were entered and are not known to have had their turn."""
+    told_inside: Sequence[str] = ()
+    """The nodes it was in when a part was written."""
+    ended: Fact | None = None
+    """The fact that ended it, if that is written in a part already."""
+    batch: Batch | None = None
+    line: Line
+    """Its record, in the batch it was written in."""
+
+    def is_over(self) -> None:
+        """Its end is written."""
+        self.over = True
+
+    def has_begun(self) -> bool:
+        """Whether there is anything to say of it."""
+        return bool(self.facts or self.parted or self.place or self.entered)
+
+    def inside(self) -> list[str]:
+        """The nodes it is in, as far as is known."""
+        place = self.place
+        if place is None:
+            return list(self.entered or ())
+        node = place.node
+        return [] if node is None else [node]
+
+    def without(self, inside: list[str], done: set[str | None]) -> list[str]:
+        """Of the nodes it was in, those that are not done; the others are forgotten."""
+        left = [node for node in inside if node not in done]
+        if self.entered is not None:
+            self.entered[: len(inside)] = left
+        return left
+
+    def ended_by(self) -> Fact:
+        """The fact that ended it, though more was said since or a part of it was written; empty if none did."""
+        return next((fact for fact in reversed(self.facts) if ends(fact)), self.ended or {})
+
+
+class ForwardPart:
+    """What is written of a forward that goes on, and leaves its hands once it is."""
+
+    def __init__(self, pending: Pending, facts: int, inside: list[str], ended: Fact | None) -> None:
+        self._pending = pending
+        self._facts = facts
+        self._inside = inside
+        self._ended = ended
+        self._left = False
+
+    def leaves(self) -> None:
+        """It is written; said twice, it is done once."""
+        pending = self._pending
+        if not self._left:
+            self._left = True
+            del pending.facts[: self._facts]
+            pending.parted, pending.ended, pending.told_inside = True, self._ended, self._inside
+
+
+def ends(fact: Fact) -> bool:
+    """Whether this is the fact that ends a forward."""
+    return fact.get("fact") in ("finished", "broke")
+
+
+def write_whole(fd: int, data: bytes, at: int) -> None:
+    """Append to a file of `at` bytes; if that stops half way, leave it as it was and raise OSError."""
+    done = 0
+    try:
+        while done < len(data):
+            done += write(fd, data[done:])
+    except OSError:
+        if done:
+            os.ftruncate(fd, at)
+        raise
+
+
+MOST_BYTES = 16 << 20
+"""Bytes kept in memory, counting what an entry takes beside its facts."""
+_BESIDES = 400
+
+
+class Backlog:
+    """What a writer still has to append, in order. True if there is something; `dropped` counts what fell out."""
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[Pending | None, int, int, Said]] = deque()
+        self._bytes = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, pending: Pending | None, kind: int, when: int, said: Said) -> None:
+        """Keep an entry, or count it as dropped if it does not fit."""
+        size = len(said[4]) + _BESIDES
+        if self._bytes + size > MOST_BYTES:
+            self.dropped += 1
+            return
+        self._bytes += size
+        self.entries.append((pending, kind, when, said))
+
+    def drain(self, append: Callable[[Pending | None, int, int, Said], None]) -> None:
+        """Append what is kept, as far as the disk takes it."""
+        while self.entries:
+            first = self.entries[0]
+            try:
+                append(*first)
+            except OSError:
+                return
+            self.entries.popleft()
+            self._bytes -= len(first[3][4]) + _BESIDES
+
+
+ROTATE = 32 << 20
+"""Bytes after which a journal is followed by the next."""
+
+
+class Appender:
+    """Appends entries to the journals of one writer. Its lock, that of its gate, is held by whoever calls it."""
+
+    def __init__(self, opened: Opened, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
+        """Nothing is written before `start_journal`."""
+        self.opened = opened
+        self.name = name
+        self.run = run
+        self.fields = tuple(fields)
+        self.about = about
+        self.id = secrets.randbits(60) | 1
+        self.gate = opened.gate(run)
+        self.lock = self.gate.lock
+        self.packer = record_format.Packer(self.fields)
+        self.backlog = Backlog()
+        self.pen = speedups.pen(self.gate, self.fields, ROTATE, self.backlog.entries)
+        self.swift = speedups.MODULE is not None
+        """Whether the pen writes what is ordinary, in C; the journal is then read back as fast, and no batch held."""
+        self.taken: Position = (0, 0)
+        """Up to where the journal was committed."""
+        self.batch = self._begun(self.taken)
+        self._closed = False
+        self.exiting = False
+        """Whether it is closed by the end of the process."""
+        self._files: dict[int, FileIO] = {}
+        self._generation = -1
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was appended that is not committed."""
+        return self.taken != (self._generation, self.pen.size)
+
+    @property
+    def position(self) -> Position:
+        """Up to where the journal was appended to: its generation, and bytes of that."""
+        return self._generation, self.pen.size
+
+    def start_journal(self) -> None:
+        """Begin the next generation of the journal; raises OSError."""
+        generation = self._generation + 1
+        path = self.opened.journals / journal.file_name(self.id, generation)
+        start = journal.header({**self.about, "run": self.run, "name": self.name, "fields": list(self.fields)})
+        # A file and no descriptor, as an interrupt may come before it is kept: then it is closed, and begun anew.
+        file = FileIO(path, "ab+")
+        try:
+            file.truncate(0)
+            write_whole(file.fileno(), start, 0)
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        if self._generation < 0:
+            self.taken = (generation, len(start))
+            self.batch = self._begun(self.taken)
+        else:
+            self.batch.give_up()
+        self._files[generation] = file
+        self.pen.size, self.pen.fd, self._generation = len(start), file.fileno(), generation
+
+    def _say(
+        self,
+        pending: Pending | None,
+        kind: int,
+        said: Said,
+        keep: bool = True,
+        written: Callable[[], object] | None = None,
+    ) -> bool:
+        """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it.
+
+        `written` is called once it is there, also where an interrupt comes on the way; perhaps twice then.
+        """
+        if self._closed:
+            raise self._refusal(pending)
+        if not self.backlog:
+            try:
+                self._append(pending, kind, time_ns() // 1000, said, written)
+                return True
+            except OSError as error:
+                self._tell_once(error)
+        if keep:
+            self.backlog.add(pending, kind, time_ns() // 1000, said)
+        return False
+
+    def _refusal(self, pending: Pending | None) -> RecorderClosed | RecordLost:
+        if self.exiting and pending is not None:
+            return RecordLost(f"the process ends: a forward of run {self.name!r} that goes on is not recorded any more")
+        return RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
+
+    def _refused(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
+        self._tell_once(error)
+        self.backlog.add(pending, kind, time_ns() // 1000, said)
+
+    def _append(
+        self,
+        pending: Pending | None,
+        kind: int,
+        when: int,
+        said: Said,
+        written: Callable[[], object] | None = None,
+    ) -> None:
+        known, number, data = OWN if pending is None else pending.number, -1, b""
+        gate = self.gate
+        try:
+            if known is None:
+                number = gate.take()
+            data = entry(kind, number if known is None else known, when, said)
+            self._write_with_care(data)
+            if pending is not None and known is None:
+                pending.number = number
+            if written is not None:
+                written()
+        except OSError:
+            if number >= 0:
+                gate.give_back(number)
+            raise
+        except BaseException:
+            self._settle(pending if known is None else None, number, data, written)
+            raise
+        finally:
+            if known is None:
+                self._leave()
+
+    def _settle(
+        self, pending: Pending | None, number: int, data: bytes, written: Callable[[], object] | None = None
+    ) -> None:
+        """An interrupt came as an entry was appended: it is in the journal, or all is as it was before."""
+        if self._stands(data):
+            if pending is not None:
+                pending.number = number
+            if written is not None:
+                written()
+        elif number >= 0:
+            self.gate.give_back(number)
+
+    def _stands(self, data: bytes) -> bool:
+        """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
+        self.batch.give_up()  # it may lack what the journal has
+        if self.pen.fd < 0:
+            return False
+        end = os.fstat(self.pen.fd).st_size
+        if data and os.pread(self.pen.fd, len(data), max(0, end - len(data))) == data:
+            self.pen.size = end
+            return True
+        if end > self.pen.size:
+            os.ftruncate(self.pen.fd, self.pen.size)
+        if self._closed and data:  # a handler closed it in the middle, so that nobody else writes it
+            write_whole(self.pen.fd, data, self.pen.size)
+            self.pen.size += len(data)
+            return True
+        return False
+
+    def _grown(self, before: int, size: int) -> None:
+        """An entry was appended to a journal of so many bytes, unless a handler that closes wrote others before it."""
+        self.pen.size = before + size if self.pen.size == before else os.fstat(self.pen.fd).st_size
+
+    def _leave(self) -> None:
+        try:
+            self.gate.leave()
+        except BaseException:  # an interrupt: others must not wait for this process
+            self.gate.leave()
+            raise
+
+    def _write_with_care(self, data: bytes) -> None:
+        """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
+        if self.pen.fd >= 0 and os.fstat(self.pen.fd).st_size > self.pen.size:
+            self.batch.give_up()  # a write that stopped half way, made good below
+            os.ftruncate(self.pen.fd, self.pen.size)
+        if self.pen.size > ROTATE or self.pen.fd < 0:
+            self.start_journal()
+        size = len(data)
+        write_whole(self.pen.fd, data, self.pen.size)
+        self.pen.size += size  # of now, without a call in between: a signal's handler may have written meanwhile
+
+    # -- when the disk does not take it
+
+    def drain(self) -> None:
+        """Write what was kept in memory, as far as there is room."""
+        if self.backlog:
+            self.gate.alone(self._drain)
+
+    def _drain(self) -> None:
+        if self.backlog:
+            self.batch.give_up()
+            self.backlog.drain(self._append)
+            if not self.backlog:
+                self.opened.told.discard("journal")
+
+    def _tell_once(self, error: OSError) -> None:
+        if "journal" not in self.opened.told:
+            self.opened.told.add("journal")
+            warn_of_record(
+                f"the records of run {self.name!r} cannot be written to {self.opened.path} "
+                f"({error.strerror or error}); "
+                f"up to {MOST_BYTES >> 20} MB of them are kept in memory and written when there is room"
+            )
+
+    # -- being taken in
+
+    def read_journal(self, generation: int, start: int, most: int) -> bytes:
+        """A slice of what was appended."""
+        file = self._files.get(generation)
+        return read_from(file.fileno(), start, most) if file is not None else b""
+
+    def next_journal(self, generation: int) -> bool:
+        """A journal was taken in to its end; if it is not the last one, go on to the next."""
+        if generation >= self._generation or generation < 0:
+            return False
+        following = generation + 1
+        found = journal.read_header(os.pread(self._files[following].fileno(), 1 << 16, 0))
+        self.taken = (following, found[1] if found is not None else 0)
+        self._drop_file(generation)
+        return True
+
+    def _drop_file(self, generation: int) -> None:
+        self._files.pop(generation).close()
+        (self.opened.journals / journal.file_name(self.id, generation)).unlink(missing_ok=True)
+
+    def _begun(self, start: Position) -> Batch:
+        batch = Batch(start)
+        batch.open = not self.swift
+        return batch
+
+    def next_batch(self) -> Batch:
+        """What was written since the last call; what follows goes to a new one."""
+        found: list[Batch] = []
+        self.gate.alone(lambda: found.append(self._next_batch()))
+        return found[0]
+
+    def _next_batch(self) -> Batch:
+        batch, self.batch = self.batch, self._begun(self.position)
+        batch.end = self.position
+        return batch

@@ -1,0 +1,458 @@
+"""Commit of journals into LMDB: every quarter of a second, blocks of rows in one transaction.
+
+Facts are copied as they were packed. Blocks of one writer that are small are joined with the one before, each
+row at most some twelve times over its life, so that a run of a forward a second is as compact as a fast one.
+
+It reads what was appended back from the journal's file and copies it in blocks. So it holds a bounded amount of
+memory at any rate, a slow disk makes no writer wait, and what happens after a crash is what happens every time.
+"""
+
+from __future__ import annotations
+
+import _thread
+import errno
+import os
+import time
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from somatize.utils.interrupts import Wakeup, start
+from somatize.utils.notices import warn_of_record
+
+from . import journal, schema, speedups
+from . import rows as open_tasks
+from .lmdb_environment import BadValue, WriteTransaction
+from .record_format import Chunk, pack_chunk, pack_texts, texts
+from .rows import FORWARD, MOST_BYTES, MOST_ROWS, UNKNOWN, Batch, Block, JournalRow, JournalRows, Line, Position, cut
+from .schema import OWN, RunInfo
+
+if TYPE_CHECKING:
+    from .open_store import Opened
+    from .writer import Writer
+
+
+_LOOK_BACK = 64
+_NOT_OK = (schema.BROKE, schema.INTERRUPTED, schema.LOST)
+
+
+def absorb(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
+    """Store the rows of a stretch of a journal, and bring the run's totals up to date."""
+    key = schema.run_key(run)
+    sealed = txn.get(key)
+    if sealed is None:
+        return  # the run was forgotten; its writer died before it could say more
+    tally = _Tally(schema.unpack_run(key, sealed))
+    complete, late, alone = gathered.complete(), list[JournalRow](), list[Line]()
+    for row in gathered.rows.values():
+        if row.started and row.ended and row.forward != OWN:
+            if row.state == schema.LOST:
+                _put_inside(txn, run, row.forward, row.inside(gathered.fields))
+        elif row.started or row.ended or row.forward == OWN:
+            _partial(txn, run, row, gathered, tally.info.span, complete)
+        else:
+            late.append(row)
+    _store(txn, run, gathered, tally, _blocks(gathered, complete))
+    for row in late:  # once the blocks are stored, as it may be about a forward in one of them
+        _partial(txn, run, row, gathered, tally.info.span, alone)
+    _store(txn, run, gathered, tally, cut(alone, gathered.fields))
+    if gathered.about:
+        _about(txn, run, gathered)
+    open_tasks.store(txn, run, gathered.tasks)
+    txn.put(key, schema.pack_run(key, tally.info))
+
+
+def _blocks(gathered: JournalRows, complete: list[Line]) -> Iterable[Block]:
+    """What there is to store, each forward's number higher than the one before."""
+    if not complete:
+        return gathered.blocks
+    for block in gathered.blocks:
+        complete.extend(block.lines(gathered.fields))
+    if gathered.rows:
+        complete.sort(key=itemgetter(FORWARD))
+    return cut(complete, gathered.fields)
+
+
+def _store(txn: WriteTransaction, run: int, gathered: JournalRows, tally: _Tally, blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        tally.count(block)
+        tally.reach(_store_block(txn, run, gathered.writer, block))
+
+
+class _Tally:
+    """A run's totals while rows are added."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info = info
+
+    def count(self, block: Block) -> None:
+        info, numbers = self.info, block.numbers
+        forwards, states, whens, took = (numbers[name] for name in ("forward", "state", "when", "took_us"))
+        ended = [0, 0, 0] if states.count(schema.OK) == len(states) else [states.count(state) for state in _NOT_OK]
+        first, last = min(whens), max(whens)
+        self.info = info._replace(
+            rows=info.rows + len(block),
+            broke=info.broke + ended[0],
+            interrupted=info.interrupted + ended[1],
+            lost=info.lost + ended[2],
+            took_us=info.took_us + sum(took) + took.count(UNKNOWN),
+            first=min(first, info.first or first),
+            last=max(last, info.last),
+            highest=max(info.highest, forwards[-1]),
+        )
+
+    def reach(self, span: int) -> None:
+        if span > self.info.span:
+            self.info = self.info._replace(span=span)
+
+
+def _store_block(txn: WriteTransaction, run: int, writer: int, block: Block) -> int:
+    """Store a block, joined with those before it that are small; how far apart its first and last number are."""
+    for key, before in _blocks_before(txn, run, writer, block):
+        block = before.followed_by(block)
+        txn.delete(b"b" + key[1:])
+        txn.delete(key)
+    numbers = block.numbers["forward"]
+    first = numbers[0]
+    txn.put(schema.block_key(b"b", run, first, writer), block.body)
+    txn.put(schema.block_key(b"c", run, first, writer), block.packed())
+    return numbers[-1] - first
+
+
+def _blocks_before(txn: WriteTransaction, run: int, writer: int, block: Block) -> Iterable[tuple[bytes, Block]]:
+    """The blocks of this writer to be joined with a new one: no larger than what they are joined with."""
+    key = schema.block_key(b"c", run, block.numbers["forward"][0], writer)
+    prefix = schema.run_prefix(b"c", run)
+    rows, size, first = len(block), len(block.body), block.numbers["forward"][0]
+    for _ in range(_LOOK_BACK):
+        found = txn.before(key)
+        if found is None or not found[0].startswith(prefix):
+            return
+        key = found[0]
+        if schema.block_of(key)[1] != writer:
+            continue
+        try:
+            chunk = Chunk(bytes(found[1]))
+            body = bytes(txn.get(b"b" + key[1:]) or b"")
+            if chunk.rows > rows or rows + chunk.rows > MOST_ROWS or size + len(body) > MOST_BYTES:
+                return
+            before = Block.stored(chunk, body)
+        except BadValue:
+            return  # damage stays where it is, to be found by `check`
+        if before.numbers["forward"][-1] > first:
+            return  # rows of both lie between each other, of forwards that went on while others ended
+        rows, size, first = rows + chunk.rows, size + len(body), before.numbers["forward"][0]
+        yield key, before
+
+
+def _partial(
+    txn: WriteTransaction, run: int, row: JournalRow, gathered: JournalRows, span: int, complete: list[Line]
+) -> None:
+    """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
+    fields, writer = gathered.fields, gathered.writer
+    if row.body:
+        key = schema.part_key(run, row.forward, writer, row.at)
+        txn.put(key, schema.seal(key, row.when.to_bytes(8, "little") + row.body))
+    if row.forward == OWN:
+        return
+    key = schema.forward_key(b"o", run, row.forward)
+    sealed = txn.get(key)
+    if row.started or sealed is not None:
+        _open(txn, key, _opened_before(key, sealed, writer), row, fields, complete)
+        return
+    chunk = find_chunk(txn, run, row.forward, span, writer)
+    if chunk is None:
+        # Its beginning was lost, to a power cut or a full disk and memory; what came after says that it was there.
+        said = [row.texts(fields).get(field) for field in fields]
+        state = row.state if row.ended else schema.LOST
+        complete.append([row.forward, state, row.nodes, row.took_us, row.when, said, b""])
+    elif row.summary:
+        _patch(txn, chunk, row.forward, row.texts(fields))
+
+
+def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
+    known: dict[str, Any] = {"writer": writer, "nodes": 0, "texts": {}, "inside": []}
+    return known if sealed is None else dict(schema.unpack_map(key, sealed))
+
+
+def _open(
+    txn: WriteTransaction,
+    key: bytes,
+    known: dict[str, Any],
+    row: JournalRow,
+    fields: Sequence[str],
+    complete: list[Line],
+) -> None:
+    nodes = row.nodes + known["nodes"]
+    texts = {**known["texts"], **row.texts(fields)}
+    if row.ended:
+        txn.delete(key)
+        if row.state == schema.LOST:
+            _put_inside(txn, schema.run_of(key), row.forward, row.inside(fields) or known["inside"])
+        said = [texts.get(field) for field in fields]
+        # Its facts are among the parts; what is left is the line.
+        complete.append([row.forward, row.state, nodes, row.took_us, row.when, said, b""])
+        return
+    inside = row.inside(fields)
+    state = {"writer": known["writer"], "nodes": nodes, "texts": texts, "inside": inside, "when": row.when}
+    txn.put(key, schema.pack_map(key, state))
+
+
+def _put_inside(txn: WriteTransaction, run: int, forward: int, inside: list[str]) -> None:
+    key = schema.forward_key(b"l", run, forward)
+    txn.put(key, schema.pack_map(key, inside))
+
+
+def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
+    """The key of the chunk that may hold a forward of a writer."""
+    start = schema.block_key(b"c", run, max(0, forward - span), 0)
+    prefix = schema.run_prefix(b"c", run)
+    for key, value in txn.items(start):
+        first, by = schema.block_of(key) if key.startswith(prefix) else (forward + 1, 0)
+        if first > forward:
+            return None
+        if (writer is None or by == writer) and forward in Chunk(value).integers("forward"):
+            return bytes(key)
+    return None
+
+
+def _patch(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]) -> None:
+    """Put the columns of a stored row right, after facts that were said late."""
+    chunk = Chunk(bytes(txn.get(key) or b""))
+    columns = {name: chunk.raw(name) for name in chunk.names}
+    index = list(chunk.integers("forward")).index(forward)
+    for field, text in said.items():
+        known: list[str | None] = [None] * chunk.rows
+        if field in columns:
+            known = texts(*columns[field], chunk.rows)
+        known[index] = text
+        columns[field] = pack_texts(known)
+    txn.put(key, pack_chunk(chunk.rows, columns))
+
+
+def _about(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
+    key = schema.run_writer_key(b"a", run, gathered.writer)
+    sealed = txn.get(key)
+    known = schema.unpack_map(key, sealed) if sealed is not None else {}
+    txn.put(key, schema.pack_map(key, {**known, **gathered.about}))
+
+
+def end_open(txn: WriteTransaction, run: int, writer: int, fields: Sequence[str]) -> None:
+    """Of a writer that is gone: the forwards it left open are lost."""
+    prefix = schema.run_prefix(b"o", run)
+    left: list[int] = []
+    for key, sealed in txn.items(prefix):
+        if not key.startswith(prefix):
+            break
+        if schema.unpack_map(key, sealed)["writer"] == writer:
+            left.append(schema.forward_of(key))
+    if not left:
+        return
+    gathered = JournalRows(writer, fields)
+    for forward in left:
+        key = schema.forward_key(b"o", run, forward)
+        when = schema.unpack_map(key, txn.get(key) or b"")["when"]
+        row = gathered.rows[forward] = JournalRow(forward, 0, when, b"", b"")
+        row.ended, row.state = True, schema.LOST
+    absorb(txn, run, gathered)
+
+
+EVERY = 0.25
+"""Seconds between commits, and after which a forward that still goes on is written down."""
+_SLICE = (2 if speedups.MODULE is None else 8) << 20
+_SWEEP_EVERY = 10.0
+_TURN = 0.0002
+_AFTER_FAILURE = 1.0
+
+
+class Committer:
+    """Commits for one store in this process."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._wake = Wakeup()
+        self._stopped = False
+        self._living = _thread.allocate_lock()  # taken by the thread as long as it lives
+        self._thread = 0
+        self._ends_writer = False
+        """Whether the thread ends a writer. As the last one it closes the store, which must not wait for the thread."""
+        self._last = 0.0
+        self._swept = time.monotonic()
+        self._not_before = 0.0
+        self.idle = True
+        """Whether the thread sleeps until it is told that there is something to do."""
+
+    def begin(self) -> None:
+        """Tell the thread that there is something to do. Call it only if it is `idle`: that is checked cheaply."""
+        self.idle = False
+        self._last = time.monotonic()  # so that what follows in the next moments is committed with it
+        if not self._living.locked():
+            start(self._run)
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Write down and commit all that was said before the call.
+
+        Not where a handler of a signal came in the middle of what its thread writes: that stays in the journal.
+        """
+        self._parts(everything=True)
+        if not self._opened.is_within():
+            self._opened.records.served(lambda: self._commit(patient=False))
+
+    def stop(self, patience: float = 5.0) -> None:
+        """End the thread. What is not committed stays in the journals."""
+        self._stopped = True
+        self._wake.set()
+        if self._ends_writer or self._thread == _thread.get_ident():
+            return
+        if self._living.acquire(timeout=patience):
+            self._living.release()
+
+    def _run(self) -> None:
+        if not self._living.acquire(blocking=False):
+            return
+        self._thread = _thread.get_ident()
+        try:
+            while not self._stopped:
+                pause = self._until_due()
+                if pause is None:
+                    self._sleep()
+                    continue
+                self._wake.wait(pause)
+                if not self._stopped:
+                    self._turn()
+        finally:
+            self._thread = 0
+            self._living.release()
+
+    def _sleep(self) -> None:
+        self.idle = True
+        # Looked at again after `idle` was set: whoever appended just before saw it still unset.
+        if self._until_due() is None and not self._stopped:
+            self._wake.wait()
+        self.idle = False
+
+    def _until_due(self) -> float | None:
+        """Seconds until there is something to do; None if there is nothing."""
+        now = time.monotonic()
+        due: list[float] = []
+        for writer in list(self._opened.writers.values()):
+            if writer.has_more or writer.backlog or writer.is_left():
+                due.append(max(self._last + EVERY, self._not_before))
+            opened = writer.next_part()
+            if opened is not None:
+                due.append(opened + EVERY)
+        return max(0.0, min(due) - now) if due else None
+
+    def _turn(self) -> None:
+        try:
+            self._parts(everything=False)
+            now = time.monotonic()
+            if now >= max(self._last + EVERY, self._not_before):
+                self._opened.records.served(lambda: self._commit(patient=True))
+                for writer in list(self._opened.writers.values()):
+                    if writer.is_left() and not writer.backlog:
+                        self._end(writer)
+            if now - self._swept > _SWEEP_EVERY and not self._stopped:
+                self._swept = now
+                self._opened.records.sweep()
+        except OSError as error:
+            self._not_before = time.monotonic() + _AFTER_FAILURE
+            self._tell_once(f"{error.strerror or error}; the records stay in the journal, and it is tried again")
+        except Exception as error:  # damage, above all; this thread must live to try again
+            self._not_before = time.monotonic() + _AFTER_FAILURE
+            self._tell_once(f"{error}; the records stay in the journal: see Store.check()")
+
+    def _end(self, writer: Writer) -> None:
+        self._ends_writer = True
+        try:
+            writer.end_at_exit()
+        finally:
+            self._ends_writer = False
+
+    def _tell_once(self, sentence: str) -> None:
+        if "commit" not in self._opened.told:
+            self._opened.told.add("commit")
+            warn_of_record(f"{self._opened.path} could not be written: {sentence}")
+
+    def _parts(self, *, everything: bool) -> None:
+        for writer in list(self._opened.writers.values()):
+            writer.drain()
+            writer.write_parts(0.0 if everything else EVERY)
+
+    def _commit(self, *, patient: bool) -> None:
+        self._last = time.monotonic()
+        if self._opened.writers and not self._opened.is_there():
+            raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
+        for writer in list(self._opened.writers.values()):
+            batch = writer.next_batch()
+            if batch.whole and batch.start == writer.taken:
+                self._store_batch(writer, batch)
+            else:
+                self._read_back(writer, batch.end, patient)
+        self._opened.told.discard("commit")
+
+    def _store_batch(self, writer: Writer, batch: Batch) -> None:
+        if batch.end == writer.taken and not writer.closing:
+            return
+        gathered = JournalRows(writer.id, writer.fields)
+        gathered.take_batch(batch)
+        self._store(writer, gathered, batch.end, closed=writer.closing)
+
+    def _read_back(self, writer: Writer, until: Position, patient: bool) -> None:
+        """Commit a writer's journal as far as it has come now; what is appended meanwhile waits for the next time."""
+        while writer.taken < until:
+            generation, start = writer.taken
+            buffer = writer.read_journal(generation, start, _SLICE)
+            if generation == until[0]:
+                # What lies beyond may be half written: a torn entry before a whole one would pass for damage.
+                buffer = buffer[: until[1] - start]
+            gathered = JournalRows(writer.id, writer.fields, generation)
+            gathered.take_to_store(buffer, start, _give_turn if patient else None)
+            if gathered.read_to:
+                taken = (generation, gathered.read_to)
+                self._store(writer, gathered, taken, closed=writer.closing and taken == until)
+            elif not writer.next_journal(generation):
+                return
+
+    def _store(self, writer: Writer, gathered: JournalRows, taken: Position, *, closed: bool = False) -> None:
+        run, about = writer.run, writer.about
+        self._opened.records.write(lambda txn: take_in(txn, run, gathered, taken, about, closed=closed))
+        writer.taken, writer.closed_in_store = taken, closed
+
+
+def take_in(
+    txn: WriteTransaction,
+    run: int,
+    gathered: JournalRows,
+    taken: tuple[int, int],
+    about: dict[str, object],
+    *,
+    closed: bool = False,
+) -> None:
+    """Store a stretch of a journal and, in the same transaction, that it was."""
+    absorb(txn, run, gathered)
+    if closed:
+        end_open(txn, run, gathered.writer, gathered.fields)
+    if txn.get(schema.run_key(run)) is not None:
+        key = schema.writer_key(gathered.writer)
+        txn.put(key, schema.pack_writer(key, schema.WriterInfo(run, *taken, closed, about)))
+        txn.put(schema.run_writer_key(b"v", run, gathered.writer), b"")
+
+
+def _give_turn() -> None:
+    """Give the other threads a turn, so that none waits long for what this one is at."""
+    time.sleep(_TURN)
+
+
+def read_from(fd: int, start: int, most: int) -> bytes:
+    """At most `most` bytes of a journal from `start`, and at least one whole entry if one is there."""
+    buffer = os.pread(fd, most, start)
+    if len(buffer) < most:
+        return buffer
+    while journal.entry_at(buffer, 0) is None and journal.next_whole(buffer, 0) < 0:
+        longer = os.pread(fd, 2 * len(buffer), start)
+        if len(longer) == len(buffer):
+            break
+        buffer = longer
+    return buffer

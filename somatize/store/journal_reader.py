@@ -1,0 +1,271 @@
+"""What a journal holds beyond a snapshot: the heads of its entries as columns, and the entries that are read in full.
+
+A reader that looks ten times a second at a fast run wants few of the records that are not committed yet. So the journal
+of a living writer is gone through from head to head, and only the stretch that holds the wanted forwards is checked
+and unpacked. That is safe: of a process that lives every `write` is whole but the last, whose checksum is looked at.
+Where the heads do not lead to the end, and of a writer that is dead, every entry is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from somatize.utils.notices import warn_of_record
+
+from . import journal, speedups
+from .journal import ABOUT, ENTRY_HEAD, NO_TIME, RECORD, UNSIZED
+from .rows import JournalRows
+from .schema import BROKE, INTERRUPTED, LOST, OWN
+
+_HEAD = struct.Struct("<I4xBBxx4x4xQQQ")
+_SIZE, _KIND = 0, 1
+_NARROW, _WIDE = "B", "Q"
+_CODES = (_WIDE, _NARROW, _NARROW, _WIDE, _WIDE, _WIDE)
+_PARTS = (journal.PART, journal.END)
+
+
+class Counted(NamedTuple):
+    """How many forwards there are and how they ended, how long they took, and when they were written down, in µs."""
+
+    rows: int = 0
+    broke: int = 0
+    interrupted: int = 0
+    lost: int = 0
+    took_us: int = 0
+    first: int = 0
+    last: int = 0
+
+    @classmethod
+    def of(cls, states: Sequence[int], whens: Sequence[int], took: Sequence[int]) -> Counted:
+        """Of forwards how each ended, when it was written down, and how long it took where that is known."""
+        if not states:
+            return cls()
+        return cls(
+            len(states),
+            states.count(BROKE),
+            states.count(INTERRUPTED),
+            states.count(LOST),
+            sum([us for us in took if 0 < us < NO_TIME]),
+            min(whens),
+            max(whens),
+        )
+
+    @classmethod
+    def together(cls, some: Iterable[Counted]) -> Counted:
+        """All of them as one."""
+        counts = [one for one in some if one.rows]
+        if not counts:
+            return cls()
+        rows, broke, interrupted, lost, took_us, firsts, lasts = zip(*counts, strict=True)
+        return cls(sum(rows), sum(broke), sum(interrupted), sum(lost), sum(took_us), min(firsts), max(lasts))
+
+
+class Heads:
+    """The heads of the entries of a journal, from one on; it grows as the journal does."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.end = start
+        self._columns = [array(code) for code in _CODES]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def take(self, buffer: bytes) -> bool:
+        """Take in the entries that follow; False, and nothing taken in, where they do not lead to the end."""
+        look = _looked_at if speedups.MODULE is None else speedups.MODULE.heads
+        found = look(buffer, self.end)
+        if found is None:
+            return False
+        if found[0]:
+            (last,) = struct.unpack("=Q", found[0][-8:])
+            if journal.entry_at(buffer, last - self.end) is None:
+                return False
+        for column, more in zip(self._columns, found, strict=True):
+            column.frombytes(more)
+        self.end += len(buffer)
+        return True
+
+    def since(self, start: int) -> Heads:
+        """Those from a place on, which is where an entry begins or the end."""
+        made = Heads(start)
+        first = bisect_left(self._columns[0], start)
+        made._columns, made.end = [column[first:] for column in self._columns], self.end
+        return made
+
+    def stretch(self, first: int, last: int) -> tuple[int, int] | None:
+        """Where the entries about the forwards from `first` to `last` begin and end; None if there are none."""
+        places, forwards = self._columns[0], self._columns[3]
+        within = _within if speedups.MODULE is None else speedups.MODULE.within
+        start, end = within(forwards, max(0, first), max(0, min(last, OWN)))
+        if start == end:
+            return None
+        return places[start], places[end] if end < len(places) else self.end
+
+    @property
+    def highest(self) -> int:
+        """The highest number of a forward; -1 if there is none."""
+        find = _highest if speedups.MODULE is None else speedups.MODULE.highest
+        return int(find(self._columns[3]))
+
+    def counted(self) -> Counted | None:
+        """What there is to count; None where a forward was or is written down in parts, which takes a closer look."""
+        _, kinds, states, _, whens, took = self._columns
+        kinds_said = kinds.tobytes()
+        if any(part in kinds_said for part in _PARTS):
+            return None
+        if speedups.MODULE is not None:
+            return Counted(*speedups.MODULE.totals(kinds_said, states.tobytes(), whens, took))
+        whole = [at for at, kind in enumerate(kinds_said) if kind == RECORD]
+        return Counted.of(*([column[at] for at in whole] for column in (states, whens, took)))
+
+
+def _looked_at(buffer: bytes, base: int) -> list[bytes] | None:
+    """The columns of what a stretch of a journal holds, as bytes; None where its heads do not lead to the end."""
+    unpack, at, end = _HEAD.unpack_from, 0, len(buffer)
+    rows: list[tuple[int, ...]] = []
+    while at + ENTRY_HEAD <= end:
+        head = unpack(buffer, at)
+        if not RECORD <= head[_KIND] <= ABOUT or head[_SIZE] < ENTRY_HEAD - UNSIZED:
+            return None
+        rows.append((base + at, *head[1:]))
+        at += UNSIZED + head[_SIZE]
+    if at != end:
+        return None
+    columns = zip(*rows, strict=True) if rows else [()] * len(_CODES)
+    return [array(code, column).tobytes() for code, column in zip(_CODES, columns, strict=True)]
+
+
+def _within(forwards: Sequence[int], first: int, last: int) -> tuple[int, int]:
+    """From which to which place the numbers lie that are from `first` to `last`."""
+    found = [at for at, forward in enumerate(forwards) if first <= forward <= last]
+    return (found[0], found[-1] + 1) if found else (0, 0)
+
+
+def _highest(forwards: Sequence[int]) -> int:
+    return max([number for number in set(forwards) if number != OWN], default=-1)
+
+
+_LOOKS = 4
+_MOST_KEPT = 200_000
+"""Heads kept between looks: some 7 MB of them."""
+
+
+class JournalFile(NamedTuple):
+    """A journal as it lay there before the snapshot was taken, and whether its writer lived then."""
+
+    path: Path
+    fd: int
+    writer: int
+    generation: int
+    alive: bool
+
+
+class Known:
+    """The heads that were read in earlier looks at journals, so that each is read once by a process."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as in a forked child."""
+        self._kept: dict[tuple[int, ...], Heads] = {}
+
+    def heads(self, file: JournalFile, start: int) -> Heads | None:
+        """Those of a journal from `start` to its end as it is now; None where they do not lead there."""
+        place = os.fstat(file.fd)
+        key = file.writer, file.generation, place.st_dev, place.st_ino  # a store that was copied has a writer's twice
+        known = self._kept.pop(key, None)  # so that nobody else adds to it: who comes meanwhile reads it anew
+        known = known.since(start) if known is not None and known.start <= start <= known.end else Heads(start)
+        if not known.take(rest(file.fd, known.end)):
+            return None
+        found = known.since(start)
+        self._keep(key, known)
+        return found
+
+    def _keep(self, key: tuple[int, ...], known: Heads) -> None:
+        """Keep what was read last, of as many journals as there is room for."""
+        room, kept = _MOST_KEPT, {key: known, **self._kept}
+        self._kept = {at: heads for at, heads in kept.items() if (room := room - len(heads) - 100) > 0}
+
+
+KNOWN = Known()
+os.register_at_fork(after_in_child=KNOWN.forget)
+
+
+class Tail:
+    """What one journal holds beyond the snapshot. Valid while its file is open."""
+
+    def __init__(self, file: JournalFile, about: dict[str, Any], start: int) -> None:
+        self.writer = file.writer
+        self.run: int = about["run"]
+        self.about = about
+        self.fields: list[str] = about["fields"]
+        self._file = file
+        self._start = start
+
+    @cached_property
+    def heads(self) -> Heads | None:
+        """The heads of its entries; None if it has to be looked at closely."""
+        return KNOWN.heads(self._file, self._start) if self._file.alive else None
+
+    @cached_property
+    def gathered(self) -> JournalRows:
+        """All that it holds."""
+        end = None if self.heads is None else self.heads.end
+        return self._gathered(self._start, end)
+
+    def _gathered(self, start: int, end: int | None) -> JournalRows:
+        for _ in range(_LOOKS):
+            found = JournalRows(self.writer, self.fields, self._file.generation).take(
+                rest(self._file.fd, start, end), start
+            )
+            if not found.damaged:
+                break  # else it may have been half written when it was read, and is whole by now
+        tell_damage(self._file.path, found)
+        return found
+
+    def of(self, first: int, last: int) -> JournalRows:
+        """What it holds of the forwards from `first` to `last`, and perhaps something of others."""
+        heads = self.heads
+        if heads is None or "gathered" in self.__dict__ or (first <= 0 and last >= OWN):
+            return self.gathered
+        stretch = heads.stretch(first, last)
+        return JournalRows(self.writer, self.fields) if stretch is None else self._gathered(*stretch)
+
+    @cached_property
+    def highest(self) -> int:
+        """The highest number of a forward in it; -1 if there is none."""
+        if self.heads is not None:
+            return self.heads.highest
+        return max([number for number in self.gathered.rows if number != OWN], default=-1)
+
+    def counted(self) -> Counted | None:
+        """Of the forwards in it how they ended, when they were written down and how long they took.
+
+        None if it has to be looked at closely for that: where one was or is written down in parts.
+        """
+        return None if self.heads is None else self.heads.counted()
+
+
+def tell_damage(path: Path, gathered: JournalRows) -> None:
+    """Warn of the entries of a journal that were skipped."""
+    for at, length in gathered.damaged:
+        warn_of_record(f"{path} is damaged from byte {at} on; {length} bytes of it were skipped")
+
+
+def rest(fd: int, at: int, end: int | None = None) -> bytes:
+    """What a file holds from a place on, up to `end` or to where it ends now: it may grow faster than it is read."""
+    end = os.fstat(fd).st_size if end is None else end
+    parts = []
+    while at < end and (part := os.pread(fd, end - at, at)):
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

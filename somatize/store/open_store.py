@@ -1,0 +1,436 @@
+"""Everything that one process holds of one store: files, locks, writers and the committing thread.
+
+A store is open at most once in a process, however many handles there are and by whatever path they name it; LMDB
+and POSIX locks both demand it. Its directory is held open, which is how it is found again where it was renamed.
+Handles count references. A forked child starts with nothing: what it inherited is its parent's, and is put aside the
+moment it is forked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import struct
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from somatize.errors import DamagedStore, NotWritten, SomatizeError, StoreReadOnly
+from somatize.utils.interrupts import ServiceThread
+
+from . import directory as place
+from .lmdb_environment import Environment, create
+from .locks import Locks, RunGate
+
+if TYPE_CHECKING:
+    from .commit import Committer
+    from .lmdb_environment import ReadTransaction, WriteTransaction
+    from .writer import Writer
+
+
+_BATCH = 256
+_TIME = struct.Struct("<d")
+
+
+class Used:
+    """What was used in this process and is not written down yet: times by the key of a name (without its kind)."""
+
+    def __init__(self) -> None:
+        self._times: dict[bytes, float] = {}
+
+    def note(self, opened: Opened, key: bytes) -> None:
+        """It is used now."""
+        self._times[key] = time.time()
+        if len(self._times) % _BATCH == 0:
+            with suppress(NotWritten):  # it stays noted, until the disk has room
+                self.write(opened)
+
+    def write(self, opened: Opened) -> None:
+        """Write down what is noted; where nothing may be written, let it go."""
+        times, self._times = self._times, {}  # in one step, so that no lock is needed
+        if times and opened.writable:
+            try:
+                opened.values.write(lambda txn: _put_all(txn, times))
+            except BaseException:
+                self._times = {**times, **self._times}
+                raise
+
+    def noted(self) -> dict[bytes, float]:
+        """What is not written down yet."""
+        return self._times.copy()
+
+
+def _put_all(txn: WriteTransaction, times: dict[bytes, float]) -> None:
+    for key, when in times.items():
+        txn.put(b"u" + key, _TIME.pack(when))
+
+
+def last_used(reading: ReadTransaction, key: bytes, default: float) -> float:
+    """When a name was last used, as far as that was written down."""
+    held = reading.get(b"u" + key)
+    return max(default, float(_TIME.unpack(held)[0])) if held is not None and len(held) == _TIME.size else default
+
+
+T = TypeVar("T")
+
+_PATIENCE = 0.3
+"""Seconds that closing waits for those who read; what they take longer is left open until another is closed."""
+
+
+class Opened:
+    """One store, as this process has it open. Made by `acquire`, which checks its format, let go of by `release`."""
+
+    def __init__(self, path: Path, identity: tuple[int, int]) -> None:
+        place.warn_if_remote(path)
+        self._path = path
+        self.identity = identity
+        self.pid = os.getpid()
+        self.references = 0
+        self.writable = place.writable(path)
+        self._complete = False
+        self.opening = threading.RLock()
+        self.at_the_door = False
+        """Whether whoever holds that holds the store's lock on opening."""
+        self.writers: dict[int, Writer] = {}
+        self.told: set[str] = set()
+        self.used = Used()
+        self._values: Environment | None = None
+        self._gates: dict[int, tuple[RunGate, int]] = {}
+        self._committer: Committer | None = None
+        self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.locks = Locks(path / place.LOCKS, writable=self.writable)
+            self.records = Environment(path, place.RECORDS, writable=self.writable, follow=self.follow)
+        except BaseException:
+            os.close(self._directory)
+            if hasattr(self, "locks"):
+                self.locks.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """Where it lies, also after its directory was renamed or moved; where it lay if it is gone."""
+        if place.identity(self._path) != self.identity:
+            self.follow()
+        return self._path
+
+    def follow(self) -> Path | None:
+        """Where its directory lies now; None if it is gone."""
+        if place.identity(self._path) == self.identity:
+            return self._path
+        now = place.path_of(self._directory)
+        if now is None or place.identity(now) != self.identity:
+            return None
+        return self.moved_to(now)
+
+    def moved_to(self, path: Path) -> Path:
+        """Know that its directory now lies at `path`."""
+        self._path = path
+        for environment in (self.records, self._values):
+            if environment is not None:
+                environment.moved_to(path)
+        return path
+
+    @property
+    def journals(self) -> Path:
+        """The directory of the journals."""
+        return self.path / place.JOURNALS
+
+    @property
+    def values(self) -> Environment:
+        """The file of kept values, opened when first asked for."""
+        return self._values or _service.run(self._open_values)
+
+    def _open_values(self) -> Environment:
+        if self._values is None:
+            path = self.follow()
+            if path is None:
+                raise place.gone(self._path)
+            self._values = Environment(path, place.VALUES, writable=self.writable, full_sync=False, follow=self.follow)
+        return self._values
+
+    @property
+    def committer(self) -> Committer:
+        """The thread that takes journals in; it starts when it first has something to do."""
+        return self._committer or _service.run(self._make_committer)
+
+    def _make_committer(self) -> Committer:
+        from .commit import Committer
+
+        if self._committer is None:
+            self._committer = Committer(self)
+        return self._committer
+
+    def gate(self, run: int) -> RunGate:
+        """Where the forwards of a run get their numbers in this process; `leave_gate` gives it back."""
+        return _service.run(lambda: self._gate_of(run), undo=lambda _: self.leave_gate(run))
+
+    def _gate_of(self, run: int) -> RunGate:
+        if run in self._gates:
+            gate, users = self._gates[run]
+        else:
+            gate, users = RunGate(self.path / place.NUMBERS, run, self.locks), 0
+        self._gates[run] = gate, users + 1
+        return gate
+
+    def leave_gate(self, run: int) -> None:
+        """Let go of what `gate` gave: the last writer of a run in this process takes no file with it."""
+        _service.run(lambda: self._leave_gate(run))
+
+    def _leave_gate(self, run: int) -> None:
+        gate, users = self._gates.pop(run)
+        if users > 1:
+            self._gates[run] = gate, users - 1
+        else:
+            gate.close()
+
+    def is_within(self) -> bool:
+        """Whether this very thread is in the middle of writing or reading: then a handler of a signal asks.
+
+        What it asks for must not wait for those that wait for this thread.
+        """
+        return any(gate.is_mine() for gate, _ in list(self._gates.values()))
+
+    def is_alive(self, writer: int) -> bool:
+        """Whether the process of a writer lives, and has it open."""
+        from . import locks
+
+        return writer in self.writers or self.locks.is_held(locks.of_writer(writer))
+
+    def is_there(self) -> bool:
+        """Whether the store still lies where it was opened."""
+        path = self.follow()
+        return path is not None and (path / place.LOCKS).exists()
+
+    def must_be_writable(self) -> None:
+        """Raise `StoreReadOnly` where this process may not write, `DamagedStore` where what it takes is not there."""
+        if not self.writable:
+            wrong = place.parts(self.path)
+            missing = [str(self.path / name) for name in (place.LOCKS, place.NUMBERS) if wrong[name]]
+            if missing:
+                raise DamagedStore(
+                    f"{' and '.join(missing)} is missing, which those who write share; if no process has the store "
+                    "open, make it anew as an empty file"
+                )
+            raise StoreReadOnly(
+                f"{self.path} may only be read by this process: its files or directory are not writable"
+            )
+        if not self._complete:
+            place.complete(self.path)
+            place.reserve(self.path)
+            self._complete = True
+
+    def flush(self) -> None:
+        """Return when all that was said so far is committed."""
+        if self._committer is not None:
+            self._committer.flush()
+
+    def finish(self) -> None:
+        """End what this process has to say to the store; what fails is warned about, as nobody is left to catch it."""
+        for writer in list(self.writers.values()):
+            writer.exiting = True
+            writer.end_at_exit()
+
+    def close(self) -> bool:
+        """Let go of every file; False, and nothing is let go of, where somebody goes on reading."""
+        if self._committer is not None:
+            self._committer.stop()
+        try:
+            self.used.write(self)
+        except SomatizeError:
+            pass  # when kept values were used; a full disk has no room for it
+        environments = [one for one in (self.records, self._values) if one is not None]
+        with ExitStack() as stack:
+            if not all(stack.enter_context(one.shut(_PATIENCE)) for one in environments):
+                return False
+            for environment in environments:
+                environment.close()
+        for gate, _ in self._gates.values():
+            gate.close()
+        self.locks.close()
+        self._forget_directory()
+        return True
+
+    def _forget_directory(self) -> None:
+        if self._directory >= 0:
+            os.close(self._directory)
+        self._directory = -1
+
+    def before_fork(self) -> None:
+        """Let no transaction be open while the process is forked."""
+        for environment in (self.records, self._values):
+            if environment is not None:
+                environment.before_fork()
+
+    def after_fork(self) -> None:
+        """Go on, in the parent."""
+        for environment in (self.records, self._values):
+            if environment is not None:
+                environment.after_fork()
+
+    def abandon(self) -> None:
+        """Put aside, in a forked child, what belongs to its parent. Nothing is written and no lock is touched."""
+        self.follow()  # handles of the child open it anew, where it lies now
+        for environment in (self.records, self._values):
+            if environment is not None:
+                environment.after_fork()
+                environment.close()
+        for writer in self.writers.values():
+            writer.abandon()
+        self.locks.close()
+        self._forget_directory()
+
+
+_all: dict[tuple[int, int], Opened] = {}
+_lock = threading.RLock()
+"""Held while stores are opened and closed, which the thread of `_service` does, and while the process is forked."""
+_exclusive = threading.RLock()
+_service = ServiceThread()
+
+
+class _ReferenceState(weakref.ref["Reference"]):
+    """What is left of a `Reference` that is gone: an interrupt may keep its end from being heard of."""
+
+    __slots__ = ("held", "opened")
+    opened: Opened
+    held: bool
+
+
+_gone: deque[_ReferenceState] = deque()
+_held: set[_ReferenceState] = set()
+
+
+class Reference:
+    """A store that is held open. Given back once, at the latest when this is gone."""
+
+    __slots__ = ("__weakref__", "_state", "opened")
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self._state = _ReferenceState(self, _gone.append)
+        self._state.opened, self._state.held = opened, True
+        _held.add(self._state)
+
+    def give_back(self) -> None:
+        """The last one closes the store, or leaves that to a later call if it is read. A second call does nothing."""
+        if self._state.held and self.opened.pid == os.getpid():
+            _service.run(partial(_give_back, self._state), certain=True)
+
+    def forget(self) -> None:
+        """It is another process'."""
+        self._state.held = False
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
+            self.give_back()
+
+
+def _give_back(state: _ReferenceState) -> None:
+    _held.discard(state)
+    if state.held and state.opened.pid == os.getpid():
+        state.held = False
+        _released(state.opened)
+
+
+def hold(path: Path, *, make: bool = False) -> Reference:
+    """The store at `path`, opened in this process if it is not yet; `make` creates one where there is none.
+
+    Raises what `place.make`, `place.check_format` and `Environment` raise.
+    """
+    return _service.run(lambda: Reference(_acquired(path, make=make)))
+
+
+def served(work: Callable[[], T]) -> T:
+    """What `work` gives, done where stores are opened and closed, and where no signal's handler comes."""
+    return _service.run(work, certain=True)
+
+
+def acquire(path: Path, *, make: bool = False) -> Opened:
+    """`hold`, for who sees to it that there is a `release` for every call."""
+    return _service.run(lambda: _acquired(path, make=make), undo=release)
+
+
+def _acquired(path: Path, *, make: bool) -> Opened:
+    with place.refusing(path):
+        if make:
+            place.make(path, _fill)
+        with _lock:
+            place.check_format(path)
+            if make:
+                place.complete(path)
+            found = path.stat()
+            identity = (found.st_dev, found.st_ino)
+            opened = _all.get(identity)
+            if opened is None:
+                opened = _all[identity] = Opened(path, identity)
+            elif opened.follow() is None:  # this system does not say where a directory was moved to
+                opened.moved_to(path)
+            opened.references += 1
+            return opened
+
+
+def release(opened: Opened) -> None:
+    """Give back what `acquire` gave; the last one closes the store, or leaves that to a later call if it is read."""
+    if opened.pid == os.getpid():
+        _service.run(lambda: _released(opened), certain=True)
+
+
+def _released(opened: Opened) -> None:
+    with _lock:
+        opened.references -= 1
+        while _gone:
+            state = _gone.popleft()
+            _held.discard(state)
+            if state.held and state.opened.pid == os.getpid():
+                state.held = False
+                state.opened.references -= 1
+        for one in list(_all.values()):
+            if not one.references and one.close() and _all.get(one.identity) is one:
+                del _all[one.identity]
+
+
+def exclusive() -> AbstractContextManager[Any]:
+    """What is held while what a forked child inherited is opened anew; a child has its own."""
+    return _exclusive
+
+
+def _fill(directory: Path) -> None:
+    create(directory / f"{place.RECORDS}.lmdb")
+    create(directory / f"{place.VALUES}.lmdb")
+
+
+def _before_fork() -> None:
+    _lock.acquire()
+    for opened in _all.values():
+        opened.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for opened in _all.values():
+        opened.after_fork()
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _exclusive, _service
+    _lock, _exclusive, _service = threading.RLock(), threading.RLock(), ServiceThread()
+    inherited = list(_all.values())
+    _all.clear()
+    for opened in inherited:
+        opened.abandon()
+
+
+def _at_exit() -> None:
+    for opened in list(_all.values()):
+        opened.finish()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

@@ -1,0 +1,358 @@
+"""The bytes of records: packed facts, and columns of rows of which each can be read without the others.
+
+Numbers stand as machine words. The text of a said value stands as a word only where the word's `repr` is that
+text, for each value of the column; else the texts stand there themselves. So what is read is always the very text
+that was said, and a curve of floats needs no parsing. A value that is absent (None) is not an empty text.
+
+Words are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import msgpack
+
+from somatize.facts import KINDS, Fact, encodable, said, text
+
+from .lmdb_environment import BadValue, Buffer
+
+Texts = list[str | float | None] | None
+"""The text of each summarised field, None where it was not said; None altogether where none was.
+
+A float stands for the text that is its `repr`: a column of them is packed without writing and reading each.
+"""
+COUNTED = frozenset({"ran", "recalled", "failed"})
+"""The kinds that count as a node having its turn."""
+MARK = b"\xa2id"
+"""What the packed fact of a task that was ever said to be open holds: the key ``id``."""
+WHOLE_UP_TO = 256 << 10
+"""Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
+_LOOK_CLOSER = 512 << 10
+_KIND = itemgetter("fact")
+_OURS = frozenset({*KINDS, "throughput", "machine", "log", "task"})
+"""The kinds of which the library says the fields."""
+_SHAPES, _LONGEST = 64, 4096
+Shape = tuple[int, list[tuple[int, int, str]]]
+"""What a sequence of kinds holds: how many nodes had their turn, and the places of what is summarised: of the fact, of
+the column, and the name in the fact."""
+
+
+def field_path(name: str) -> str:
+    """The full path of what a curve or a column is asked for by: ``loss`` is its ``loss.value``."""
+    name = encodable(name)  # as it stands in the facts
+    return name if "." in name else f"{name}.value"
+
+
+def readings(name: str) -> tuple[str, ...]:
+    """The paths that a name may mean: ``val.loss`` is the `loss` of `val` facts, or the value of `val.loss` facts."""
+    path = field_path(name)
+    if path != encodable(name) or path.endswith(".value") or parted_path(path)[0] in _OURS:
+        return (path,)
+    return path, f"{path}.value"
+
+
+def parted_path(path: str) -> tuple[str, str]:
+    """The kind and the name that a full path is made of."""
+    kind, _, field = path.rpartition(".")
+    return kind, field
+
+
+def last_said(told: Iterable[Fact], path: str) -> str | None:
+    """What was said last of a field, such as ``loss.value``, among facts."""
+    kind, field = parted_path(path)
+    text = None
+    for fact in told:
+        if fact.get("fact") == kind and field in fact:
+            text = fact[field]
+    return text
+
+
+class Packer:
+    """Packs facts, and picks out the summarised fields. Not for two threads at once."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._pack: Callable[[Any], bytes] = msgpack.Packer().pack
+        self._unsaid: list[str | float | None] = [None] * len(fields)
+        self._wanted: dict[str, list[tuple[int, str]]] = {}
+        for index, path in enumerate(fields):
+            kind, field = parted_path(path)
+            self._wanted.setdefault(kind, []).append((index, field))
+        self._shapes: dict[tuple[str | None, ...], Shape] = {}
+
+    def pack(self, facts: list[Fact]) -> tuple[bytes, int, Texts]:
+        """The packed facts, how many nodes had their turn in them, and the text said last of each summarised field."""
+        texts: Texts = None
+        try:
+            nodes, wanted = self._shapes[tuple(map(_KIND, facts))]
+        except KeyError:
+            nodes, wanted = self._shape(facts)
+        for place, index, field in wanted:
+            if field in facts[place]:
+                texts = texts or self._unsaid.copy()
+                told = facts[place][field]
+                texts[index] = told if type(told) is str else text(told)
+        try:
+            packed = self._pack(facts)
+        except (TypeError, ValueError, OverflowError):
+            packed = msgpack.packb([said(fact) for fact in facts])
+        if len(packed) > _LOOK_CLOSER:
+            packed = self._shortened(facts)
+        count = len(facts)
+        return packed[1 if count < 16 else 3 if count < 65536 else 5 :], nodes, texts
+
+    def _shape(self, facts: list[Fact]) -> Shape:
+        """Looked at closely once for each sequence of kinds: most forwards of a run tell the same."""
+        kinds = [fact.get("fact") for fact in facts]
+        nodes = sum(kind in COUNTED for kind in kinds)
+        wanted = [
+            (place, index, field)
+            for place, kind in enumerate(kinds)
+            for index, field in self._wanted.get(kind or "", ())
+        ]
+        if len(kinds) <= _LONGEST and len(self._shapes) < _SHAPES:
+            self._shapes[tuple(kinds)] = (nodes, wanted)
+        return nodes, wanted
+
+    def pack_one(self, fact: Fact, given: Mapping[str, Any]) -> tuple[bytes, bytes, Texts]:
+        """One packed fact, its packed summary, and its summarised fields; `given` is what the fact was made of."""
+        packed = self._pack(fact)
+        if len(packed) > _LOOK_CLOSER:
+            packed = self._shortened([fact])[1:]
+        fields = self._wanted.get(fact["fact"])
+        if fields is None:
+            return packed, b"", None
+        texts = self._unsaid.copy()
+        for index, field in fields:
+            if field in fact:
+                value = given.get(field)
+                # A NaN is its text: what else its bits say, a text does not, and the curve is to be the same from both.
+                texts[index] = value if type(value) is float and value == value else fact[field]
+        if texts == self._unsaid:
+            return packed, b"", None  # none of them is in it
+        return packed, self._pack(texts), texts
+
+    def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:
+        """The packed summary of an entry: the texts, and the nodes a forward is in that goes on."""
+        if inside is not None:
+            return self._pack([*(texts or self._unsaid), inside])
+        return self._pack(texts) if texts is not None else b""
+
+    def _shortened(self, facts: list[Fact]) -> bytes:
+        packed: bytes = msgpack.packb([shortened(said(fact)) for fact in facts])
+        self._pack = msgpack.Packer().pack  # it keeps the largest buffer it ever needed
+        return packed
+
+
+def shortened(fact: Fact) -> Fact:
+    """The same fact, each text of it cut at a character if it is too long to keep."""
+    if all(len(text) <= WHOLE_UP_TO for text in fact.values()):
+        return fact
+    return {key: text if len(text) <= WHOLE_UP_TO else _cut(text) for key, text in fact.items()}
+
+
+def _cut(text: str) -> str:
+    return f"{text[:WHOLE_UP_TO]}… <cut: {len(text)} characters in all>"
+
+
+def unpack(bodies: Iterable[bytes]) -> Iterator[Fact]:
+    """The facts in packed bodies, in order. Raises ValueError for what is no packed fact."""
+    for body in bodies:
+        unpacker = msgpack.Unpacker(max_buffer_size=0, strict_map_key=True)
+        unpacker.feed(body)
+        for fact in unpacker:
+            if type(fact) is not dict:
+                raise ValueError("what was packed is no fact")
+            yield fact
+
+
+_HEAD = struct.Struct("<II")  # the directory's length and checksum
+_ABSENT = "?"
+T = TypeVar("T")
+
+
+def pack_chunk(rows: int, columns: Mapping[str, tuple[str, bytes]]) -> bytes:
+    """A chunk of encoded columns: a directory, then the columns one after the other."""
+    directory: dict[str, tuple[str, int, int, int]] = {}
+    at = 0
+    for name, (kind, body) in columns.items():
+        directory[name] = (kind, at, len(body), zlib.crc32(body))
+        at += len(body)
+    head = msgpack.packb([rows, directory])
+    return b"".join([_HEAD.pack(len(head), zlib.crc32(head)), head, *(body for _, body in columns.values())])
+
+
+class Chunk:
+    """A packed chunk, of which columns are decoded when asked for."""
+
+    __slots__ = ("_body", "_directory", "rows")
+
+    def __init__(self, packed: Buffer) -> None:
+        """Raises `BadValue` if the directory does not carry its checksum."""
+        if len(packed) < _HEAD.size:
+            raise BadValue("a chunk is cut off")
+        size, crc = _HEAD.unpack_from(packed)
+        head = packed[_HEAD.size : _HEAD.size + size]
+        if len(head) < size or zlib.crc32(head) != crc:
+            raise BadValue("a chunk's directory does not carry its checksum")
+        self.rows, self._directory = msgpack.unpackb(head)
+        self._body = memoryview(packed)[_HEAD.size + size :]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._directory
+
+    @property
+    def names(self) -> list[str]:
+        """The columns there are."""
+        return list(self._directory)
+
+    def raw(self, name: str) -> tuple[str, bytes]:
+        """An encoded column; raises `BadValue` if it does not carry its checksum."""
+        kind, at, size, crc = self._directory[name]
+        body = bytes(self._body[at : at + size])
+        if len(body) < size or zlib.crc32(body) != crc:
+            raise BadValue(f"the column {name!r} does not carry its checksum")
+        return kind, body
+
+    def integers(self, name: str) -> Sequence[int]:
+        """A column of numbers."""
+        return integers(*self.raw(name), self.rows)
+
+    def texts(self, name: str, start: int = 0) -> list[str | None]:
+        """A column of texts from a row on, None where one is absent."""
+        return texts(*self.raw(name), self.rows, start)
+
+    def said(self, name: str, start: int = 0) -> list[str | float | None]:
+        """`texts`, but a float for a text that is its `repr`, where the column stands so: what `pack_texts` takes."""
+        kind, body = self.raw(name)
+        mask, kind, body = _masked(kind, body, self.rows)
+        if kind != "d":
+            return [*self.texts(name, start)]
+        floats = _array("d", body)[_before(mask, start) :].tolist()
+        return floats if mask is None else _spread(mask[start:], floats)
+
+    def numbers(self, name: str) -> tuple[bytes | None, Sequence[float]]:
+        """A column of texts as the numbers they are; see `numbers`."""
+        return numbers(*self.raw(name), self.rows)
+
+
+def pack_integers(values: Sequence[int]) -> tuple[str, bytes]:
+    """Encode whole numbers of 64 bits, in the fewest bytes of a few ways."""
+    first, last = values[0], values[-1]
+    if last - first == len(values) - 1 and list(values) == list(range(first, last + 1)):
+        return "r", first.to_bytes(8, "little", signed=True)
+    low, high = min(values), max(values)
+    if low == high:
+        return "=", low.to_bytes(8, "little", signed=True)
+    if low < 0 or high >= 2**63:
+        return "q", _words("q", values)
+    code = "B" if high < 2**8 else "H" if high < 2**16 else "I" if high < 2**32 else "Q"
+    return code, _words(code, values)
+
+
+def integers(kind: str, body: bytes, rows: int) -> Sequence[int]:
+    """Decode what `pack_integers` encoded."""
+    if kind == "r":
+        first = int.from_bytes(body, "little", signed=True)
+        return range(first, first + rows)
+    if kind == "=":
+        return [int.from_bytes(body, "little", signed=True)] * rows
+    return _array(kind, body).tolist()
+
+
+def pack_texts(values: Sequence[str | float | None]) -> tuple[str, bytes]:
+    """Encode texts, as words if that loses nothing. A float stands for the text that is its `repr`."""
+    present = [value for value in values if value is not None]
+    kind, body = _pack_present(present)
+    if len(present) == len(values):
+        return kind, body
+    return _ABSENT + kind, bytes(value is not None for value in values) + body
+
+
+def texts(kind: str, body: bytes, rows: int, start: int = 0) -> list[str | None]:
+    """Decode what `pack_texts` encoded, from a row on."""
+    mask, kind, body = _masked(kind, body, rows)
+    before = _before(mask, start)
+    present: Iterable[str]
+    if kind == "d":
+        present = map(repr, _array("d", body)[before:])
+    elif kind == "q":
+        present = map(str, _array("q", body)[before:])
+    else:
+        present = msgpack.unpackb(body)[before:]
+    return list(present) if mask is None else _spread(mask[start:], present)
+
+
+def numbers(kind: str, body: bytes, rows: int) -> tuple[bytes | None, Sequence[float]]:
+    """The numbers of a column of texts, and which rows have one (None for all of them)."""
+    mask, kind, body = _masked(kind, body, rows)
+    if kind == "d":
+        return mask, _array("d", body).tolist()
+    if kind == "q":
+        return mask, list(map(float, _array("q", body)))
+    parsed = [number(text) for text in msgpack.unpackb(body)]
+    if None in parsed:
+        have = iter([value is not None for value in parsed])
+        mask = bytes(next(have) for _ in range(rows)) if mask is None else bytes(bit and next(have) for bit in mask)
+    return mask, [value for value in parsed if value is not None]
+
+
+def number(text: str) -> float | None:
+    """The number that a said text is, or None: of what Python reads as a float, only what is written as one."""
+    try:
+        return None if "_" in text or text[:1].isspace() or text[-1:].isspace() else float(text)
+    except ValueError:
+        return None
+
+
+def _masked(kind: str, body: bytes, rows: int) -> tuple[bytes | None, str, bytes]:
+    return (body[:rows], kind[1:], body[rows:]) if kind.startswith(_ABSENT) else (None, kind, body)
+
+
+def _before(mask: bytes | None, start: int) -> int:
+    """How many values there are before a row."""
+    return start if mask is None else sum(mask[:start])
+
+
+def _spread(mask: bytes, present: Iterable[T]) -> list[T | None]:
+    following = iter(present)
+    return [next(following) if bit else None for bit in mask]
+
+
+def _pack_present(said: list[str | float]) -> tuple[str, bytes]:
+    kinds = set(map(type, said))
+    if kinds == {float}:
+        return "d", _words("d", said)
+    values = [repr(one) if isinstance(one, float) else one for one in said]
+    for code, make, show in (("q", int, str), ("d", float, repr)):
+        try:
+            words = array(code, map(make, values))
+        except (ValueError, OverflowError):
+            continue
+        if list(map(show, words)) == values:
+            return code, _bytes(words)
+    return "t", msgpack.packb(values)
+
+
+def _words(code: str, values: Iterable[Any]) -> bytes:
+    return _bytes(array(code, values))
+
+
+def _bytes(words: array[Any]) -> bytes:
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def _array(code: str, body: bytes) -> array[Any]:
+    words = array(code)
+    words.frombytes(body)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words

@@ -1,0 +1,440 @@
+"""Rows of forwards: made of journal entries, held until the next commit, cut into blocks; and the tasks that are open.
+
+A task that goes on is said again and again, and only the last saying counts. So it is no part of a record: it stands
+under a key of its own, by the task's `id`, is replaced by the next, and goes when the task's end is said.
+
+The committing thread stores these without reading the journal back, which costs a few times less where that is not
+done in C (`speedups`; there a batch holds nothing). It is a shortcut and no more: a batch holds what the journal holds
+between two places. Where it does not, because it grew too large on a slow disk, or because something else was said than
+records and facts about them, it is not `whole`, and the journal is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
+from zlib import crc32
+
+import msgpack
+
+from somatize.facts import Fact
+
+from . import journal, schema, speedups
+from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
+from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
+from .record_format import MARK, Chunk, Texts, pack_chunk, pack_integers, pack_texts, unpack
+from .schema import OPEN, OWN
+
+KIND = b"t"
+
+
+class TaskFact(NamedTuple):
+    """What was said of an open task last: of which forward (`schema.OWN` for none), when in µs, and the fact."""
+
+    forward: int
+    when: int
+    fact: Fact
+
+
+class OpenTasks:
+    """What a stretch of a journal says of tasks: those open at its end, and those that ended in it."""
+
+    __slots__ = ("ended", "told")
+
+    def __init__(self) -> None:
+        self.told: dict[str, TaskFact] = {}
+        self.ended: set[str] = set()
+
+    def take(self, forward: int, when: int, body: bytes) -> bytes:
+        """Packed facts, which are given back without those of open tasks."""
+        try:
+            facts = list(unpack([body]))
+        except ValueError:
+            return body  # damaged: it is for a reader to say so
+        kept = [fact for fact in facts if not self._takes(forward, when, fact)]
+        return body if len(kept) == len(facts) else b"".join(map(msgpack.packb, kept))
+
+    def _takes(self, forward: int, when: int, fact: Fact) -> bool:
+        identity = fact.get("id")
+        if fact.get("fact") != "task" or not identity:
+            return False
+        if fact.get("state") != "open":
+            self.told.pop(identity, None)
+            self.ended.add(identity)
+            return False
+        self.ended.discard(identity)
+        self.told[identity] = TaskFact(forward, when, fact)
+        return True
+
+
+def task_key(run: int, identity: str) -> bytes:
+    """Where an open task stands."""
+    return schema.run_prefix(KIND, run) + blake2b(identity.encode(), digest_size=16).digest()
+
+
+def store(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
+    """Put what is said of open tasks in the place of what was said before, and take away those that ended."""
+    for identity in tasks.ended:
+        txn.delete(task_key(run, identity))
+    for identity, told in tasks.told.items():
+        key = task_key(run, identity)
+        txn.put(key, schema.pack_map(key, told))
+
+
+def stored(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
+    """The tasks of a run that are open as far as is committed; a damaged one is left out, for `check` to name."""
+    prefix = schema.run_prefix(KIND, run)
+    for key, sealed in reading.items(prefix):
+        if not key.startswith(prefix):
+            return
+        try:
+            yield TaskFact(*schema.unpack_map(key, sealed))
+        except BadValue:
+            continue
+
+
+def after(committed: Iterable[TaskFact], tails: Iterable[OpenTasks]) -> list[TaskFact]:
+    """The tasks that are open, with what journals say beyond what is committed."""
+    found = {told.fact["id"]: told for told in committed}
+    for tail in tails:
+        for identity in tail.ended:
+            found.pop(identity, None)
+        found.update(tail.told)
+    return sorted(found.values(), key=lambda told: told.when)
+
+
+MOST_BATCH_BYTES = 6 << 20
+"""Bytes of facts held in memory; a commit that comes too late for them reads the journal."""
+_LONG = 64 << 10
+
+Position = tuple[int, int]
+"""A place in a writer's journals: the generation, and bytes of that."""
+
+FORWARD, STATE, NODES, TOOK_US, WHEN, TEXTS, BODY = range(7)
+Line = list[Any]
+"""One record, as a list of these seven: it is made once per forward, and turned into columns by a single `zip`."""
+
+
+class Batch:
+    """The records from `start` to `end`, and the facts said meanwhile about forwards that were committed before.
+
+    A record is appended to `lines` in place, by who sees to `open` and `most`. `late` holds forward, place, time,
+    facts and summary; `about` the packed maps that say what the run is.
+    """
+
+    __slots__ = ("about", "end", "late", "lines", "most", "open", "start")
+
+    def __init__(self, start: Position) -> None:
+        self.start = self.end = start
+        self.lines: list[Line] = []
+        self.late: list[tuple[int, int, int, bytes, bytes]] = []
+        self.about: list[bytes] = []
+        self.most = start[1] + MOST_BATCH_BYTES
+        """The size of the journal from which on it holds too much."""
+        self.open = True
+        """Whether it holds all that was written so far, and takes more."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds all that the journal has between its ends."""
+        return self.open and self.start[0] == self.end[0] and self.end[1] <= self.most
+
+    def add_old(self, late: tuple[int, int, int, bytes, bytes], size: int) -> None:
+        """A fact was said about a forward of an earlier batch; the journal has `size` bytes now."""
+        if self.open:
+            self.late.append(late)
+            if size > self.most:
+                self.give_up()
+
+    def add_about(self, about: bytes) -> None:
+        """Something was said about the run."""
+        if self.open:
+            self.about.append(about)
+
+    def add_late(self, line: Line, texts: Texts, body: bytes) -> None:
+        """A fact was said about a record of this batch."""
+        if MARK in body:
+            self.give_up()  # it may be of an open task, which is no part of the record
+            return
+        line[BODY] = whole = line[BODY] + body
+        if texts is not None:
+            before = line[TEXTS]
+            line[TEXTS] = texts if before is None else [
+                text if text is not None else old for text, old in zip(texts, before, strict=True)
+            ]  # fmt: skip
+        if len(whole) > _LONG:
+            self.give_up()  # adding to a long text over and over costs more than reading the journal
+
+    def give_up(self) -> None:
+        """From now on it is the journal that is read, and nothing is held."""
+        self.open = False
+        self.lines.clear()
+        self.late.clear()
+        self.about.clear()
+
+
+MOST_ROWS = 2048
+MOST_BYTES = 512 << 10
+UNKNOWN = -1
+"""Stands in a column for a duration that is not known."""
+_NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
+_ENDS = 5
+
+Words: TypeAlias = "array[int]"
+"""Of 64 bits, with a sign."""
+
+
+class Block:
+    """The columns and the packed facts of consecutive rows of one writer."""
+
+    def __init__(
+        self, numbers: Mapping[str, Words], fields: Mapping[str, list[str | float | None]], body: bytes
+    ) -> None:
+        self.numbers = numbers
+        self.fields = fields
+        self.body = body
+
+    @classmethod
+    def of(cls, lines: Sequence[Line], fields: Sequence[str]) -> Block:
+        """A block of complete records."""
+        forwards, states, nodes, took, whens, said, bodies = zip(*lines, strict=True)
+        known = [UNKNOWN if us == NO_TIME else us for us in took] if NO_TIME in took else took
+        columns = (forwards, states, nodes, known, whens, accumulate(map(len, bodies)), map(crc32, bodies))
+        numbers = {name: array("q", values) for name, values in zip(_NUMBERS, columns, strict=True)}
+        texts: dict[str, list[str | float | None]] = {
+            field: [None if one is None else one[index] for one in said] for index, field in enumerate(fields)
+        }
+        return cls(numbers, texts, b"".join(bodies))
+
+    @classmethod
+    def of_columns(
+        cls,
+        words: Sequence[bytes],
+        said: Sequence[list[str | float | None]],
+        body: bytes,
+        fields: Sequence[str],
+    ) -> Block:
+        """A block of columns as the machine holds them, what was said of each field, and the facts."""
+        numbers = {name: array("q", column) for name, column in zip(_NUMBERS, words, strict=True)}
+        return cls(numbers, dict(zip(fields, said, strict=True)), body)
+
+    @classmethod
+    def stored(cls, chunk: Chunk, body: bytes) -> Block:
+        """A block as it was stored; raises `BadValue`."""
+        numbers = {name: array("q", chunk.integers(name)) for name in _NUMBERS}
+        fields = {name: chunk.said(name) for name in chunk.names if name not in _NUMBERS}
+        return cls(numbers, fields, body)
+
+    def __len__(self) -> int:
+        return len(self.numbers["forward"])
+
+    def lines(self, fields: Sequence[str]) -> Iterable[Line]:
+        """Its rows one by one; the reverse of `of`."""
+        columns = [self.numbers[name] for name in _NUMBERS[:_ENDS]]
+        ends = self.numbers["end"]
+        said = zip(*(self.fields[field] for field in fields), strict=True) if fields else ([] for _ in ends)
+        before = 0
+        for numbers, texts, end in zip(zip(*columns, strict=True), said, ends, strict=True):
+            yield [*numbers, texts, self.body[before:end]]
+            before = end
+
+    def followed_by(self, other: Block) -> Block:
+        """Both, as one."""
+        numbers = {name: self.numbers[name] + other.numbers[name] for name in _NUMBERS}
+        numbers["end"] = self.numbers["end"] + array("q", [len(self.body) + end for end in other.numbers["end"]])
+        fields = {
+            name: self.fields.get(name, [None] * len(self)) + other.fields.get(name, [None] * len(other))
+            for name in {**self.fields, **other.fields}
+        }
+        return Block(numbers, fields, self.body + other.body)
+
+    def packed(self) -> bytes:
+        """The chunk of its columns."""
+        pack_words = pack_integers if speedups.MODULE is None else speedups.MODULE.words
+        columns = {name: pack_words(values) for name, values in self.numbers.items()}
+        columns.update({name: pack_texts(values) for name, values in self.fields.items()})
+        return pack_chunk(len(self), columns)
+
+
+def cut(lines: list[Line], fields: Sequence[str]) -> Iterable[Block]:
+    """Complete records as blocks, none of them too large."""
+    ends = list(accumulate([len(line[BODY]) for line in lines]))
+    start = 0
+    while start < len(lines):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, min(start + MOST_ROWS, bisect_right(ends, before + MOST_BYTES)))
+        yield Block.of(lines[start:end], fields)
+        start = end
+
+
+_NOTHING = b"\xc0"
+_SHORT = 4096
+_SIZE = struct.Struct("<I")
+
+
+class JournalRow:
+    """What is known of one forward from some stretch of a journal.
+
+    `started` says that the stretch holds its first entry; `ended` that it holds its last. A row that did neither is
+    facts said after a forward whose row is stored, or a further part of one that was open then. `crc` is that of
+    its facts, end to end, and `at` the place of its first entry among all that its writer wrote.
+
+    The defaults stand on the class because tens of thousands of rows are made a second.
+    """
+
+    state = OPEN
+    nodes = 0
+    took_us = NO_TIME
+    started = False
+    ended = False
+
+    def __init__(self, forward: int, at: int, when: int, body: bytes, summary: bytes) -> None:
+        self.forward = forward
+        self.at = at
+        self.when = when
+        self.summary = summary
+        self.crc = crc32(body)
+        self._body = body
+        self._rest: list[bytes] | None = None
+
+    @property
+    def body(self) -> bytes:
+        """Its packed facts, in the order they were told."""
+        return self._body if self._rest is None else b"".join((self._body, *self._rest))
+
+    def add(self, body: bytes, summary: bytes) -> None:
+        """More facts of the same forward."""
+        self.crc = crc32(body, self.crc)
+        if len(self._body) < _SHORT:
+            self._body += body
+        else:
+            self._rest = self._rest or []
+            self._rest.append(body)
+        if summary:
+            self.summary = _merged(self.summary, summary) if self.summary else summary
+
+    def texts(self, fields: Sequence[str]) -> dict[str, str]:
+        """The summarised fields that were said."""
+        values = msgpack.unpackb(self.summary) if self.summary else ()
+        return {
+            field: repr(text) if type(text) is float else text
+            for field, text in zip(fields, values, strict=False)
+            if text is not None
+        }
+
+    def inside(self, fields: Sequence[str]) -> list[str]:
+        """The nodes it was in when it was last written down, if it went on then."""
+        values = msgpack.unpackb(self.summary) if self.summary else ()
+        return list(values[len(fields)]) if len(values) > len(fields) else []
+
+
+def _merged(first: bytes, second: bytes) -> bytes:
+    old, new = msgpack.unpackb(first), msgpack.unpackb(second)
+    count = max(len(old), len(new))
+    pairs = zip(old + [None] * (count - len(old)), new + [None] * (count - len(new)), strict=True)
+    merged: bytes = msgpack.packb([text if text is not None else before for before, text in pairs])
+    return merged
+
+
+def summaries(rows: Sequence[JournalRow]) -> list[list[Any] | None]:
+    """The unpacked summary of each row, or None: one pass over all of them."""
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker.feed(b"".join([row.summary or _NOTHING for row in rows]))
+    return list(unpacker)
+
+
+class JournalRows:
+    """The rows of a stretch of one writer's journal, by forward, and what it says about its run.
+
+    `base` is where the stretch begins in its file, `read_to` where its last whole entry ends, 0 if there is none.
+    """
+
+    def __init__(self, writer: int, fields: Sequence[str], generation: int = 0) -> None:
+        self.writer = writer
+        self.fields = fields
+        self.rows: dict[int, JournalRow] = {}
+        self.lines: list[Line] = []
+        self.blocks: list[Block] = []
+        self.about: dict[str, Any] = {}
+        self.damaged: list[tuple[int, int]] = []
+        self.read_to = 0
+        self.tasks = OpenTasks()
+        self._position = generation << 40
+
+    def take(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> JournalRows:
+        """Take in the entries that follow, in their order; `turn` is called every few dozen of them."""
+        rows, unpack, at, end = self.rows, journal.ENTRY.unpack_from, 0, len(buffer)
+        position = self._position + base
+        while at + ENTRY_HEAD <= end:
+            size, crc, kind, state, summed, nodes, forward, when, took = unpack(buffer, at)
+            begin = at
+            at += UNSIZED + size
+            if at > end or crc32(buffer[begin + UNSIZED : at]) != crc or kind > ABOUT or kind < RECORD:
+                at = journal.next_whole(buffer, begin)
+                if at < 0:
+                    break
+                self.damaged.append((base + begin, at - begin))
+                continue
+            middle = begin + ENTRY_HEAD + summed
+            body = buffer[middle:at]
+            if kind != RECORD and MARK in body:
+                body = self.tasks.take(forward, when, body)
+            summary = buffer[begin + ENTRY_HEAD : middle] if summed else b""
+            self.read_to = base + at
+            row = rows.get(forward)
+            if kind == ABOUT:
+                self.about.update(msgpack.unpackb(body))
+                continue
+            if row is not None:
+                row.add(body, summary)
+            else:
+                row = rows[forward] = JournalRow(forward, position + begin, when, body, summary)
+                if kind == RECORD or state == OPEN:
+                    row.started = True
+            if kind != LATE:
+                row.nodes += nodes
+                row.when = when
+                if kind != PART:
+                    row.ended, row.state, row.took_us = True, state, took
+            if turn is not None and not forward & 31:
+                turn()
+        return self
+
+    def take_to_store(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> None:
+        """`take` for who stores the rows: those that are complete in the stretch are `blocks`, where that is quick."""
+        end = 0
+        if speedups.MODULE is not None:
+            found, odd, end = speedups.MODULE.rows(buffer, len(self.fields), MOST_ROWS, MOST_BYTES)
+            self.blocks += [Block.of_columns(words, said, body, self.fields) for words, said, body in found]
+            for at in odd:
+                self.take(buffer[at : at + UNSIZED + _SIZE.unpack_from(buffer, at)[0]], base + at)
+        if end:
+            self.read_to = base + end
+        if end < len(buffer):
+            self.take(buffer[end:], base + end, turn)
+
+    def take_batch(self, batch: Batch) -> None:
+        """Take in what a writer still has in memory, instead of a stretch of its journal."""
+        self.lines = batch.lines
+        for about in batch.about:
+            self.about.update(msgpack.unpackb(about))
+        for forward, at, when, said, summary in batch.late:
+            body = self.tasks.take(forward, when, said) if MARK in said else said
+            if forward in self.rows:
+                self.rows[forward].add(body, summary)
+            else:
+                self.rows[forward] = JournalRow(forward, at, when, body, summary)
+
+    def complete(self) -> list[Line]:
+        """The rows that are wholly in this stretch, as lines; by number, if all of them are a batch's."""
+        rows = [row for row in self.rows.values() if row.started and row.ended and row.forward != OWN]
+        found = [
+            [row.forward, row.state, row.nodes, row.took_us, row.when, texts and texts[: len(self.fields)], row.body]
+            for row, texts in zip(rows, summaries(rows), strict=True)
+        ]
+        return found + self.lines

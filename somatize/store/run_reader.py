@@ -1,0 +1,557 @@
+"""A run as readers see it: a snapshot of the store with what journals hold beyond it, its forwards, columns and facts.
+
+The journals are opened first and the snapshot is taken after, so nothing falls between them: of what a journal
+holds, the snapshot tells how much is in the store already. Nothing is written, no lock is taken, and the snapshot
+ends with the call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, takewhile
+from typing import NamedTuple, TypeVar
+
+from somatize.errors import DamagedStore
+from somatize.facts import KINDS, Fact
+from somatize.utils.interrupts import Descriptor
+from somatize.utils.notices import warn_of_record
+
+from . import directory, journal, schema
+from .commit import find_chunk
+from .journal import NO_TIME
+from .journal_reader import Counted, JournalFile, Tail
+from .lmdb_environment import BadValue, ReadTransaction
+from .open_store import Opened
+from .record_format import Chunk, parted_path, readings, unpack
+from .recovery import journal_files, writer_info
+from .rows import TaskFact, after, stored
+from .schema import LOST, OPEN, OWN, RunInfo
+
+_STAMPS = frozenset({"fact", "node", "host", "device"})
+
+
+class Line(NamedTuple):
+    """What is known of a forward without reading its facts; `took_us` is -1 if it did not end."""
+
+    forward: int
+    state: int
+    nodes: int
+    took_us: int
+    when: int
+    writer: int
+    texts: dict[str, str]
+    inside: list[str]
+
+
+class Stored(NamedTuple):
+    """A block as it is stored: its chunk, its writer, its forwards and where its facts lie."""
+
+    chunk: Chunk
+    writer: int
+    forwards: Sequence[int]
+    key: bytes
+
+
+class RunFactsPart(NamedTuple):
+    """A stretch of packed facts that one writer said of the run as a whole; `when` is in µs since 1970."""
+
+    writer: int
+    position: int
+    when: int
+    body: bytes
+
+
+class RunLines:
+    """One run in one view. What it gives is read as it is asked for; use it inside the `look` it came from."""
+
+    def __init__(self, view: StoreSnapshot, run: int) -> None:
+        self.view = view
+        self.run = run
+        self.info = view.run(run)
+        self.name = self.info.name
+        self._first, self._last = 0, OWN
+        self._lines: dict[int, Line] | None = None
+        self._late: dict[int, dict[str, str]] = {}
+        self._bodies: dict[int, list[bytes]] = {}
+        self._fields: dict[int, frozenset[str]] = {}
+
+    def only(self, first: int, last: int = OWN - 1) -> None:
+        """Say that nothing will be asked for but of the forwards from `first` to `last`; the rest is not looked at."""
+        if self._lines is None:
+            self._first, self._last = first, last
+
+    @property
+    def lines(self) -> dict[int, Line]:
+        """The forwards that are not in a block: still going, or not committed yet."""
+        if self._lines is None:
+            self._lines = {}
+            self._take_open()
+            self._take_tails()
+            self._settle()
+        return self._lines
+
+    @property
+    def late(self) -> dict[int, dict[str, str]]:
+        """Summarised fields said after a forward's row was committed, and not committed themselves."""
+        return self._late if self.lines is not None else {}
+
+    def said(self, forward: int) -> list[bytes]:
+        """The packed facts of a forward that only journals have."""
+        return self._bodies.get(forward, []) if self.lines is not None else []
+
+    # -- what is not in blocks
+
+    def _take_open(self) -> None:
+        for key, sealed in self._under(b"o", self._first, self._last):
+            try:
+                known = schema.unpack_map(key, sealed)
+            except BadValue:
+                self.skip(schema.forward_of(key))
+                continue
+            forward = schema.forward_of(key)
+            self.lines[forward] = Line(
+                forward, OPEN, known["nodes"], -1, known["when"], known["writer"], known["texts"], known["inside"]
+            )
+
+    def _take_tails(self) -> None:
+        for tail in self.view.tails_of(self.run):
+            order = tail.fields
+            fields = frozenset(order)
+            for row in tail.of(self._first, self._last).rows.values():
+                if not self._first <= row.forward <= self._last:
+                    continue
+                self._bodies.setdefault(row.forward, []).append(row.body)
+                if row.forward == OWN:
+                    continue
+                before = self.lines.get(row.forward)
+                if before is None and not row.started:
+                    self._late.setdefault(row.forward, {}).update(row.texts(order))
+                    continue
+                self._fields[row.forward] = fields
+                took = -1 if row.took_us == NO_TIME else row.took_us
+                said, inside = row.texts(order), row.inside(order) if row.state in (OPEN, LOST) else []
+                line = Line(row.forward, row.state, row.nodes, took, row.when, tail.writer, said, inside)
+                self.lines[row.forward] = line if before is None else _continued(before, line, ended=row.ended)
+
+    def _settle(self) -> None:
+        for forward, line in self.lines.items():
+            if line.state == OPEN and not self.view.is_alive(line.writer):
+                self.lines[forward] = line._replace(state=LOST)
+
+    def inside(self, forward: int) -> list[str]:
+        """The nodes that an open or lost forward was in when that was last written down."""
+        if forward in self.lines:
+            return self.lines[forward].inside
+        key = schema.forward_key(b"l", self.run, forward)
+        sealed = self.view.reading.get(key)
+        try:
+            return list(schema.unpack_map(key, sealed)) if sealed is not None else []
+        except BadValue:
+            return []
+
+    # -- what is in blocks
+
+    def blocks(self, since: int = 0) -> Iterator[Stored]:
+        """The stored blocks that hold a forward of number `since` or above, by their first forward."""
+        start = max(0, since - self.info.span)
+        for key, value in self._under(b"c", start, OWN):
+            first, writer = schema.block_of(key)
+            try:
+                chunk = Chunk(value)
+                forwards = chunk.integers("forward")
+            except BadValue:
+                warn_of_record(
+                    f"the columns of run {self.name!r} from forward {first} on are damaged; that block was skipped"
+                )
+                continue
+            if forwards[-1] >= since:
+                yield Stored(chunk, writer, forwards, key)
+
+    def summarised_fields(self) -> list[str]:
+        """Every field that any writer of the run summarised."""
+        found: dict[str, None] = {}
+        known: set[int] = set()
+        writers = self._writers()
+        for key, value in self._under(b"c", 0, OWN):
+            if len(known) == writers:
+                break
+            writer = schema.block_of(key)[1]
+            if writer in known:
+                continue  # all its blocks have the same, or none where it died and left nothing but a lost forward
+            try:
+                names = [name for name in Chunk(value).names if "." in name]
+            except BadValue:
+                continue  # who asks for its rows is told of it
+            if names:
+                known.add(writer)
+                found.update(dict.fromkeys(names))
+        for tail in self.view.tails_of(self.run):
+            found.update(dict.fromkeys(tail.fields))
+        return self._without_twins(list(found))
+
+    def _without_twins(self, fields: list[str]) -> list[str]:
+        """Of two readings of one name, both of which are summarised, the one that was said; the first if none was."""
+        hidden = set()
+        for field in fields:
+            first, *others = readings(field)
+            for other in others:
+                if other in fields:
+                    said = [one for one in (first, other) if self.was_summarised(one)] or [first]
+                    hidden |= {first, other} - set(said)
+        return [field for field in fields if field not in hidden]
+
+    def was_summarised(self, path: str) -> bool:
+        """Whether a column has a value of a field, as far as it was summarised."""
+        if any(path in texts for texts in (*self.late.values(), *(line.texts for line in self.lines.values()))):
+            return True
+        for block in self.blocks():
+            try:
+                if path in block.chunk and any(text is not None for text in block.chunk.texts(path)):
+                    return True
+            except BadValue:
+                continue
+        return False
+
+    def path_of(self, name: str) -> str:
+        """The path that a name means in this run: of its readings the one that was said, the first if none was."""
+        paths = readings(name)
+        if len(paths) == 1:
+            return paths[0]
+        return next((path for path in paths if self.was_said(path)), paths[0])
+
+    def was_said(self, path: str) -> bool:
+        """Whether a field was said, in a forward or by the run itself. Reads the facts where it is in no column."""
+        if self.was_summarised(path):
+            return True
+        kind, field = parted_path(path)
+        mark = kind.encode()
+        blocks = [block for block in self.blocks() if path not in block.chunk]
+        apart = ((forward, self.bodies(forward) or []) for forward in (OWN, *self.lines))
+        for forward, bodies in chain(chain.from_iterable(map(self._block_packed_all, blocks)), apart):
+            if any(mark in body for body in bodies):
+                for _, told in self.unpacked(forward, bodies):
+                    if any(fact.get("fact") == kind and field in fact for fact in told):
+                        return True
+        return False
+
+    def _block_packed_all(self, block: Stored) -> Iterator[tuple[int, list[bytes]]]:
+        return self._block_packed(block, 0)
+
+    def names(self) -> list[str]:
+        """What may be asked for: what is summarised, and what the first and the last forwards and the run said."""
+        blocks = list(self.blocks())
+        ends = blocks if len(blocks) < 3 else [blocks[0], blocks[-1]]
+        apart = chain.from_iterable(map(self._facts_of, (OWN, *self.lines)))
+        told = chain(chain.from_iterable(map(self.block_facts, ends)), apart)
+        return _names_in(chain.from_iterable(facts for _, facts in told), self.summarised_fields())
+
+    def said_last(self) -> list[str]:
+        """`names`, of what is summarised and what the last forward said."""
+        told = (facts for _, facts in self._facts_of(self.highest()))
+        return _names_in(chain.from_iterable(told), self.summarised_fields())
+
+    def _facts_of(self, number: int) -> Iterator[tuple[int, list[Fact]]]:
+        try:
+            yield from self.unpacked(number, self.bodies(number) or [])
+        except BadValue:
+            self.skip(number)
+
+    def _writers(self) -> int:
+        """How many there are that something is committed of."""
+        prefix = schema.run_prefix(b"v", self.run)
+        return sum(1 for _ in takewhile(lambda item: item[0].startswith(prefix), self.view.reading.items(prefix)))
+
+    def summarised(self, path: str, since: int = 0) -> bool:
+        """Whether the values of a field can be read without unpacking any facts."""
+        if not all(path in block.chunk for block in self.blocks(since)):
+            return False
+        return all(path in self._fields.get(forward, ()) for forward in self.lines if forward >= since)
+
+    def highest(self) -> int:
+        """The highest number there is; -1 if there is none."""
+        going_on = (schema.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
+        return max(self.info.highest, -1, *going_on, *(tail.highest for tail in self.view.tails_of(self.run)))
+
+    def counted(self) -> Counted:
+        """The forwards that are not in a block, without a line of each where a glance at the journals is enough."""
+        glimpsed = [tail.counted() for tail in self.view.tails_of(self.run)]
+        if None in glimpsed or any(True for _ in self._under(b"o", 0, OWN)):
+            lines = list(self.lines.values())
+            return Counted.of(*([getattr(line, name) for line in lines] for name in ("state", "when", "took_us")))
+        return Counted.together(some for some in glimpsed if some is not None)
+
+    def writer_of(self, forward: int) -> int | None:
+        """The number of the writer of a forward; None if there is no such forward."""
+        self.only(forward, forward)
+        if forward in self.lines:
+            return self.lines[forward].writer
+        key = find_chunk(self.view.reading, self.run, forward, self.info.span)
+        return None if key is None else schema.block_of(key)[1]
+
+    # -- facts
+
+    def bodies(self, forward: int) -> list[bytes] | None:
+        """The packed facts of a forward, in order; None if there is no such forward. Raises `BadValue`."""
+        first: list[bytes] = []
+        if forward != OWN and forward not in self.lines:
+            key = find_chunk(self.view.reading, self.run, forward, self.info.span)
+            if key is None:
+                return None
+            chunk = Chunk(self.view.reading.get(key) or b"")
+            stored = Stored(chunk, 0, chunk.integers("forward"), key)
+            first = [body for _, body in self.block_bodies(stored, [stored.forwards.index(forward)])]
+        return first + self.parts(forward, forward).get(forward, []) + self.said(forward)
+
+    def block_bodies(self, block: Stored, rows: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
+        """The packed facts of rows of a block. Raises `BadValue` for one that does not carry its checksum."""
+        ends, crcs = block.chunk.integers("end"), block.chunk.integers("crc")
+        packed = self.view.reading.get(b"b" + block.key[1:])
+        if packed is None:
+            raise BadValue("its facts are missing")
+        if rows is None:
+            whole = bytes(packed)
+            bodies = [whole[start:end] for start, end in zip((0, *ends), ends, strict=False)]
+            if list(map(zlib.crc32, bodies)) == list(crcs):  # as it mostly is: then there is nothing to do for each
+                yield from enumerate(bodies)
+                return
+        for row in range(block.chunk.rows) if rows is None else rows:
+            body = bytes(packed[ends[row - 1] if row else 0 : ends[row]])
+            if zlib.crc32(body) != crcs[row]:
+                if rows is not None:
+                    raise BadValue("its facts do not carry their checksum")
+                self.skip(block.forwards[row])
+                continue
+            yield row, body
+
+    def parts(self, first: int, last: int) -> dict[int, list[bytes]]:
+        """The packed facts that are stored apart, of the forwards from `first` to `last`."""
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        for key, sealed in self._under(b"p", first, last):
+            forward = schema.forward_of(key)
+            try:
+                value = schema.unseal(key, sealed)
+            except BadValue:
+                self.skip(forward)
+                continue
+            found.setdefault(forward, []).append((int.from_bytes(value[:8], "little"), value[8:]))
+        # Those of a forward are in order already; a run's own come from several writers, by the time they were said.
+        return {
+            forward: [body for _, body in (sorted(bodies, key=lambda one: one[0]) if forward == OWN else bodies)]
+            for forward, bodies in found.items()
+        }
+
+    def facts(self, since: int = 0) -> Iterator[tuple[int, list[Fact]]]:
+        """Each forward from `since` on with its facts, by block; damaged ones are named and skipped."""
+        for forward, bodies in self.packed(since):
+            yield from self.unpacked(forward, bodies)
+
+    def packed(self, since: int = 0) -> Iterator[tuple[int, list[bytes]]]:
+        """`facts`, with the facts still packed: what only looks for a few of them need not unpack all."""
+        for block in self.blocks(since):
+            yield from self._block_packed(block, since)
+        rest = sorted(forward for forward in self.lines if forward >= since)
+        apart = self.parts(rest[0], rest[-1]) if rest else {}
+        yield from ((forward, apart.get(forward, []) + self.said(forward)) for forward in rest)
+
+    def block_facts(self, block: Stored, first: int = 0, last: int = OWN) -> Iterator[tuple[int, list[Fact]]]:
+        """The forwards of one block from `first` to `last` with their facts; damaged ones are named and skipped."""
+        for forward, bodies in self._block_packed(block, first):
+            if forward > last:
+                return
+            yield from self.unpacked(forward, bodies)
+
+    def _block_packed(self, block: Stored, since: int) -> Iterator[tuple[int, list[bytes]]]:
+        held = block.forwards
+        apart = self.parts(max(since, held[0]), held[-1])
+        more = bool(apart or (self.lines is not None and self._bodies))
+        try:
+            for row, body in self.block_bodies(block):
+                forward = held[row]
+                if forward >= since:
+                    yield forward, [body, *apart.get(forward, []), *self.said(forward)] if more else [body]
+        except BadValue as error:
+            self.damaged(block, error)
+
+    def own(self, since: Mapping[int, int]) -> Iterator[RunFactsPart]:
+        """The parts of the run's own record, each writer's in order, from the position `since` gives for it on.
+
+        The last part of a writer may grow, and may be stored as several; end to end they are always the same bytes.
+        """
+        start: bytes | None = schema.forward_key(b"p", self.run, OWN)
+        while start is not None:
+            start = yield from self._own_stored(start, schema.run_prefix(b"p", self.run), since)
+        for tail in self.view.tails_of(self.run):
+            row = tail.gathered.rows.get(OWN)
+            if row is not None:
+                yield RunFactsPart(tail.writer, row.at, row.when, row.body)
+
+    def _own_stored(
+        self, start: bytes, prefix: bytes, since: Mapping[int, int]
+    ) -> Generator[RunFactsPart, None, bytes | None]:
+        """The stored parts from a key on; ends with the key to go on from, where some of a writer are left out."""
+        for key, sealed in self.view.reading.items(start):
+            if not key.startswith(prefix):
+                return None
+            writer, position = schema.writer_of(key), schema.position_of(key)
+            if position < since.get(writer, 0):
+                return schema.part_key(self.run, OWN, writer, since[writer])
+            try:
+                value = schema.unseal(key, sealed)
+            except BadValue:
+                self.skip(OWN)
+                continue
+            yield RunFactsPart(writer, position, int.from_bytes(value[:8], "little"), value[8:])
+        return None
+
+    def open_tasks(self) -> list[TaskFact]:
+        """What was said last of each task that was open then, those said last at the end; it is among no facts."""
+        tails = [tail.gathered.tasks for tail in self.view.tails_of(self.run)]
+        return after(stored(self.view.reading, self.run), tails)
+
+    def has_column(self, forward: int, path: str) -> bool:
+        """Whether the texts of a line would hold a field if it was said."""
+        return forward in self.lines and path in self._fields.get(forward, ())
+
+    def damaged(self, block: Stored, error: BadValue) -> None:
+        """Say that a whole block is damaged and not given."""
+        first, last = block.forwards[0], block.forwards[-1]
+        warn_of_record(f"run {self.name!r}, forwards {first} to {last}: {error}; they were skipped")
+
+    def unpacked(self, forward: int, bodies: list[bytes]) -> Iterator[tuple[int, list[Fact]]]:
+        """A forward with its facts; one that is damaged is named and skipped."""
+        try:
+            yield forward, list(unpack(bodies))
+        except ValueError:
+            self.skip(forward)
+
+    def skip(self, forward: int) -> None:
+        """Say that a record is damaged and not given."""
+        warn_of_record(f"the record {record_name(self.name, forward)} is damaged; it was skipped")
+
+    def _under(self, kind: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
+        prefix = schema.run_prefix(kind, self.run)
+        for key, value in self.view.reading.items(schema.forward_key(kind, self.run, first)):
+            if not key.startswith(prefix) or schema.forward_of(key) > last:
+                return
+            yield key, value
+
+
+def _continued(before: Line, more: Line, *, ended: bool) -> Line:
+    """A line that was known, and what a later stretch says of the same forward."""
+    line = before._replace(nodes=before.nodes + more.nodes, texts={**before.texts, **more.texts})
+    if ended:
+        inside = before.inside if more.state == LOST else []
+        return line._replace(state=more.state, took_us=more.took_us, when=more.when, inside=inside)
+    return line._replace(inside=more.inside or before.inside)
+
+
+def record_name(run: str, forward: int) -> str:
+    """The name of a record: ``run/<run>/<n>``, the run percent-encoded."""
+    from urllib.parse import quote
+
+    return f"run/{quote(run, safe='')}/{forward}"
+
+
+def _names_in(told: Iterable[Fact], fields: Sequence[str]) -> list[str]:
+    """The names by which fields are asked for: of the summarised `fields`, and of what was said beside the engine."""
+    found = dict.fromkeys(field.removesuffix(".value") for field in fields)
+    for fact in told:
+        kind = fact.get("fact", "")
+        said = [] if kind in KINDS else [field for field in fact if field not in _STAMPS]
+        found.update((kind if field == "value" else f"{kind}.{field}", None) for field in said)
+    return list(found)
+
+
+T = TypeVar("T")
+
+
+def look(opened: Opened, work: Callable[[StoreSnapshot], T]) -> T:
+    """What `work` makes of a view of the store. It may run again where the store is read without locks."""
+    with _journals(opened) as files:
+        return opened.records.read_retried(lambda reading: work(StoreSnapshot(opened, reading, files)))
+
+
+@contextmanager
+def _journals(opened: Opened) -> Iterator[list[JournalFile]]:
+    files: list[JournalFile] = []
+    held: list[Descriptor] = []
+    try:
+        with directory.refusing(opened.path):
+            for path in journal_files(opened):
+                writer, generation = journal.parse_name(path) or (0, 0)
+                alive = opened.is_alive(writer)
+                try:
+                    if not stat.S_ISREG(path.stat().st_mode):
+                        raise OSError(errno.EINVAL, "it is no file", str(path))
+                    held.append(Descriptor(path))
+                except FileNotFoundError:
+                    continue  # committed and taken away since it was listed
+                files.append(JournalFile(path, held[-1].fileno(), writer, generation, alive))
+        yield files
+    finally:
+        for one in held:
+            one.close()
+
+
+class StoreSnapshot:
+    """A snapshot of the records, with the journals merged in. Valid inside the `look` that made it."""
+
+    def __init__(self, opened: Opened, reading: ReadTransaction, files: list[JournalFile]) -> None:
+        self.opened = opened
+        self.reading = reading
+        self._alive = {file.writer: file.alive for file in files}
+        self.tails = [tail for file in files if (tail := self._tail(file)) is not None]
+
+    def is_alive(self, writer: int) -> bool:
+        """Whether the writer lived when its journal was looked at."""
+        known = self._alive.get(writer)
+        return self.opened.is_alive(writer) if known is None else known
+
+    def _tail(self, file: JournalFile) -> Tail | None:
+        start = os.pread(file.fd, 1 << 16, 0)
+        found = journal.read_header(start)
+        if found is None:
+            if not journal.is_journal(start):
+                warn_of_record(f"{file.path} is not a journal; it was skipped")
+            return None
+        about, at = found
+        info = writer_info(self.reading, file.writer)
+        if info is not None:
+            if info.closed or info.generation > file.generation:
+                return None
+            if info.generation == file.generation:
+                at = info.offset
+        return Tail(file, about, at)
+
+    def runs(self) -> Iterator[tuple[int, RunInfo]]:
+        """Every run's number and totals, as far as they are committed. A damaged one is named and skipped."""
+        return ((run, RunInfo(name, *totals[1:])) for run, name, totals in self.totals())
+
+    def totals(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        """`runs`, with what `schema.unpack_totals` gives of each."""
+        unpack = schema.unpack_totals
+        for key, sealed in self.reading.items(b"r"):
+            if key[:1] != b"r":
+                return
+            run = int.from_bytes(key[1:], "big")
+            try:
+                yield run, *unpack(key, sealed)
+            except BadValue:
+                warn_of_record(f"the totals of run number {run} in {self.opened.path} are damaged; it was skipped")
+
+    def run(self, run: int) -> RunInfo:
+        """A run's totals; raises `DamagedStore`."""
+        key = schema.run_key(run)
+        try:
+            return schema.unpack_run(key, self.reading.get(key) or b"")
+        except BadValue as error:
+            raise DamagedStore(f"run number {run} of {self.opened.path}: {error}") from error
+
+    def tails_of(self, run: int) -> list[Tail]:
+        """What journals hold of one run beyond the snapshot."""
+        return [tail for tail in self.tails if tail.run == run]

@@ -1,0 +1,518 @@
+"""The worker's end of a connection: takes slices, runs them, reports on the way and answers."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import platform
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from operator import is_
+from typing import Any, NamedTuple
+
+from somatize.codecs import tensors
+from somatize.engine.program import INPUT
+from somatize.errors import NotSendable
+from somatize.facts import Fact
+
+from . import payload, sent_modules
+from .relay import Relay, listen
+from .replica import Leaf, Replica
+from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
+from .wire import PROTOCOL, Garbled, Message, Pieces, Segments, SharedMemoryProbe, Wire, sees
+from .wire import WireClosed as Gone
+
+
+class Life:
+    """What hangs on the descriptor that this process is sent work by: when its other end is gone, so is this process.
+
+    A thread watches it. Node code may keep the interpreter from that thread for long, in one call of C: while a slice
+    runs, the system itself therefore ends this process, and what it started, at the first sign from there, since
+    nothing is sent until the slice has been answered.
+    """
+
+    def __init__(self, reading: int, computing: Callable[[], bool]) -> None:
+        self._reading = reading
+        self._computing = computing
+        self._calm = fcntl.fcntl(reading, fcntl.F_GETFL)
+        self._armed = self._calm | (os.O_ASYNC if self._signals() else 0)
+        threading.Thread(target=self._watch, name="somatize-life", daemon=True).start()
+
+    def _signals(self) -> bool:
+        try:
+            fcntl.fcntl(self._reading, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(self._reading, fcntl.F_SETOWN, -os.getpid() if os.getpgrp() == os.getpid() else os.getpid())
+        except (AttributeError, OSError):  # another system than Linux
+            return False
+        return True
+
+    def arm(self) -> None:
+        """A slice begins."""
+        fcntl.fcntl(self._reading, fcntl.F_SETFL, self._armed)
+
+    def calm(self) -> None:
+        """A slice has run; what is sent from now on is the next."""
+        fcntl.fcntl(self._reading, fcntl.F_SETFL, self._calm)
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, 0)  # tells only that the other end is gone
+        poll.poll()
+        end_soon(0.0 if self._computing() else 1.0)
+
+
+def end_soon(seconds: float) -> None:
+    """End this process, and what it started where it has a group of its own."""
+    time.sleep(seconds)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+HIGH = 100
+"""From which number on the descriptors of this process' own lie, out of the way of those that node code opens."""
+
+_spare = -1
+_three = select.poll()
+for _number in (0, 1, 2):
+    _three.register(_number, 0)
+
+
+def set_apart() -> None:
+    """Stdin is at its end, and what goes to stdout goes to stderr, by its descriptor as well."""
+    global _spare
+    _spare = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    _empty()
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def flush() -> None:
+    """What a node wrote is on its way, before its answer is."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:  # node code closed one, or put something else in its place
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+
+
+def settle() -> None:
+    """What a node closed is open again for the next one."""
+    if _spare < 0:
+        return
+    found = _three.poll(0)
+    if found:
+        _open_again({number for number, state in found if state & select.POLLNVAL})
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(getattr(sys, name), "closed", False):
+            made = open(number, mode, buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, made)
+            setattr(sys, f"__{name}__", made)
+
+
+def _open_again(closed: set[int]) -> None:
+    if 2 in closed:
+        os.dup2(_spare, 2)
+    if 1 in closed:
+        os.dup2(2, 1)
+    if 0 in closed:
+        _empty()
+
+
+def _empty() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    if nothing:
+        os.dup2(nothing, 0)
+        os.close(nothing)
+    os.set_inheritable(0, True)
+
+
+EVERY = 1.0
+"""Seconds that a reading is over, at least: from the start, or from the reading before."""
+
+
+class Machine:
+    """Reads how long this process is up, what it served, how busy it kept processors, and how full the memory is."""
+
+    def __init__(self, id: str | None = None) -> None:
+        self.id = id or f"{platform.node()}-{os.getpid()}"
+        self.served = 0
+        """The slices that arrived."""
+        self._began = self._last = time.monotonic()
+        self._cpu = time.process_time()
+
+    def arrived(self, *, watched: bool) -> Fact | None:
+        """Count a slice; where somebody watches and it is time, a reading, over the time since the one before."""
+        self.served += 1
+        now = time.monotonic()
+        if not watched or now - self._last < EVERY:
+            return None
+        cpu = time.process_time()
+        busy, over = (cpu - self._cpu) / (now - self._last), now - self._last
+        self._last, self._cpu = now, cpu
+        fact = {
+            "fact": "machine",
+            "id": self.id,
+            "up_us": f"{int((now - self._began) * 1e6)}",
+            "served": f"{self.served}",
+            "busy": f"{min(busy, cores()):.3f}",
+            "over_us": f"{int(over * 1e6)}",
+            "cores": f"{cores()}",
+        }
+        share = memory_in_use()
+        return fact if share is None else {**fact, "memory": f"{share:.3f}"}
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def memory_in_use() -> float | None:
+    """The share of the machine's memory that is in use, from 0 to 1; None where the system does not say."""
+    try:
+        with open("/proc/meminfo", "rb") as file:  # noqa: PTH123  read each second
+            lines = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+        total, free = (int(lines[name].split()[0]) for name in (b"MemTotal", b"MemAvailable"))
+    except (OSError, KeyError, ValueError):
+        return None
+    return 1 - free / total if total else None
+
+
+class Shared:
+    """The worker's end of what `Shipping` is at the client."""
+
+    def __init__(self, mode: str) -> None:
+        self.replica = Replica(mode, (), -1)
+        self._there: set[Leaf] = set()
+
+    def things(self, keys: Iterable[int]) -> list[Any]:
+        """What the nodes of these names run."""
+        return [self.replica.thing(key) for key in keys]
+
+    def has(self, keys: Iterable[int]) -> bool:
+        """Whether all of these nodes are here."""
+        return all(key in self.replica.entries for key in keys)
+
+    def drop(self, names: Iterable[int]) -> None:
+        """Forget objects that are gone at the client."""
+        gone = set(names)
+        for name in gone:
+            self.replica.drop(name)
+        if gone and self._there:
+            self._there = {leaf for leaf in self._there if leaf[0] not in gone}
+
+    def load(self, buffers: list[memoryview], sources: Mapping[str, str]) -> None:
+        """Take over what the client sent. Raises `NotSendable` where a class or function is another one here."""
+        payload.refuse_other_sources(sources)
+        self._there -= self.replica.load(buffers)
+
+    def look(self, keys: list[int]) -> bool:
+        """Look what some nodes changed of what they have; gives whether that is other than at the last time."""
+        state = self.replica.walk(keys)
+        found = {leaf for leaf in self.replica.changed(state) if self.replica.is_known(leaf[0])}
+        before = {leaf for leaf in self._there if leaf[0] in state}
+        if found == before:
+            return False
+        self._there = (self._there - before) | found
+        return True
+
+    def there(self) -> list[list[Any]]:
+        """The leaves that are other than the client has them, as plain data."""
+        return [list(leaf) for leaf in sorted(self._there)]
+
+    def pulled(self, asked: Mapping[str, Any]) -> tuple[list[Pieces], list[list[Any]]]:
+        """The leaves of some nodes that changed here, and those asked for; and those that cannot be sent."""
+        self.look(asked["roots"])
+        state = self.replica.walk(asked["roots"])
+        wanted = {leaf for leaf in self._there if leaf[0] in state}
+        wanted |= {(name, leaf) for name, leaf in asked["leaves"] if name in state}
+        if not wanted:
+            return [], []
+        delta = self.replica.delta(wanted, list(self.replica.entries), state)
+        self.replica.agreed(delta)
+        self._there -= delta.leaves.keys()
+        return delta.buffers, [list(leaf) for leaf in sorted(wanted & self.replica.opaque)]
+
+
+def about() -> dict[str, Any]:
+    """What both ends compare before any code is loaded."""
+    return {
+        "protocol": PROTOCOL,
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "cloudpickle": payload.cloudpickle_version(),
+    }
+
+
+def libraries(names: list[str]) -> dict[str, str]:
+    """The versions of those of the libraries that are installed; none is imported."""
+    from importlib import metadata
+
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+class BoundSlice(NamedTuple):
+    """A slice as it was declared, bound to the nodes it was declared with."""
+
+    far: FarProgram
+    said: dict[str, Any]
+    things: list[Any]
+    takes: list[tuple[int, bool]]
+    returns: list[int]
+    replies: Replies
+    holds: list[int]
+    items: bool
+
+
+class Server:
+    """A worker's whole state: what it runs, what it holds, and whether it is at work."""
+
+    def __init__(self, wire: Wire, at: Callable[[int, str], None]) -> None:
+        self.wire = wire
+        self.computing = False
+        self.life: Life | None = None
+        """Where there is one: told when a slice begins and ends."""
+        self._at = at
+        self._mode = "network"
+        self._modes: list[Any] | None = None
+        """Those of torch, as the other end last said; None for those nobody changed."""
+        self._shared = Shared(self._mode)
+        self._slices: dict[int, BoundSlice] = {}
+        self._held: dict[int, dict[int, Any]] = {}
+        self._machine = Machine()
+        self._relay = Relay(lambda said: wire.send("said", {"said": said}))
+
+    def serve(self) -> bool:
+        """Until the other end is gone; returns whether that was one that knows what to say."""
+        signal.signal(signal.SIGINT, self._interrupted)
+        try:
+            probe = SharedMemoryProbe()
+            self.wire.greet()
+            hello = {**about(), "pid": os.getpid(), "machine": platform.node(), "probe": probe.shown()}
+            self.wire.send("hello", hello)
+            agreed = self._agrees(self.wire.receive())
+            probe.close()
+            if not agreed:
+                return True
+            listen(self._relay)
+            while True:
+                self._answer(self.wire.receive())
+        except Gone:
+            return True
+        except Garbled as wrong:
+            print(f"What came is nothing that a broker says: {wrong}.", file=sys.stderr)  # noqa: T201
+            return False
+
+    def _agrees(self, hello: Message) -> bool:
+        mine, other = about(), {name: hello.fields.get(name) for name in about()}
+        if mine != other:
+            self.wire.send("refused", {"worker": mine, "client": other})
+            return False
+        self._mode = hello.fields["mode"]
+        self._shared = Shared(self._mode)
+        shares = hello.fields["sees"] and sees(hello.fields["probe"])
+        self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"]), "shares": shares})
+        self.wire.segments = Segments() if shares else None
+        return True
+
+    def _interrupted(self, *_: Any) -> None:
+        if self.computing:  # else the trip it was meant for has just ended
+            raise KeyboardInterrupt
+
+    def _answer(self, message: Message) -> None:
+        if message.kind == "over":
+            self._held.pop(message.fields["forward"], None)
+        elif message.kind == "modules":
+            sent_modules.taken(message.fields, message.buffers)
+        elif message.kind == "values":
+            sent_modules.values_taken(payload.unpack(message.buffers, self._mode))
+        elif message.kind in ("pull", "push"):
+            self._move(message)
+        elif message.kind == "slice":
+            self._land(message.fields, *self._slice(message))
+            settle()  # nobody waits for this
+
+    def _move(self, message: Message) -> None:
+        """Send state home, or take what was sent whatever changed here."""
+        fields: dict[str, Any] = {}
+        buffers: list[Pieces] = []
+        try:
+            if message.kind == "pull":
+                buffers, fields["stays"] = self._shared.pulled(message.fields)
+            else:
+                self._shared.load(message.buffers, {})
+        except Exception as wrong:
+            fields["error"] = f"{type(wrong).__name__}: {wrong}"
+        fields["changed"] = self._shared.there()
+        self.wire.send("state", fields, buffers)
+
+    def _slice(self, message: Message) -> tuple[BoundSlice | None, SliceResult]:
+        """Run what a message brings; whatever is raised is in the answer."""
+        asked, one = message.fields, None
+        self._modes = asked.get("modes", self._modes)
+        for name, level in asked.get("levels", {}).items():
+            logging.getLogger(name).setLevel(level)
+        sample = self._machine.arrived(watched=bool(asked["watched"]))
+        self._relay.active = True
+        if sample is not None:
+            self._relay.add(["fact", sample])
+        try:
+            self.computing = True
+            if self.life is not None:
+                self.life.arm()
+            try:
+                one = self._declared(asked, message.buffers)
+                return one, self._run(asked, one, message.buffers)
+            finally:
+                self.computing = False
+        except BaseException as error:
+            return one, SliceResult({}, error)
+        finally:
+            if self.life is not None:
+                self.life.calm()
+            flush()
+
+    def _run(self, asked: dict[str, Any], one: BoundSlice, buffers: list[memoryview]) -> SliceResult:
+        sent = payload.unpack(buffers[asked.get("state", 0) :], self._mode)
+        del buffers[:]
+        with tensors.within_callers(self._modes):
+            return self._run_on(asked, one, sent)
+
+    def _run_on(self, asked: dict[str, Any], one: BoundSlice, sent: list[Any]) -> SliceResult:
+        if one.items:
+            return run_items(
+                one.far,
+                sent[0],
+                self._relay,
+                self._at,
+                watched=asked["watched"],
+                seed=asked.get("seed"),
+                places=asked.get("places", ()),
+            )
+        held = self._held.get(asked["forward"], {})
+        rest = sent[::-1]
+        sent.clear()
+        values = {INPUT: rest.pop()}
+        for number, is_held in one.takes:
+            if is_held and number not in held:
+                raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
+            values[number] = held[number] if is_held else rest.pop()
+        ended = run(
+            one.far,
+            values,
+            self._relay,
+            self._at,
+            watched=asked["watched"],
+            enters=asked["enters"],
+            compares=asked.get("compares"),
+            seed=asked.get("seed"),
+        )
+        for number in one.holds:
+            if number in ended.values:
+                self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
+        return ended
+
+    def _declared(self, asked: dict[str, Any], buffers: list[memoryview]) -> BoundSlice:
+        """The slice that is asked for; what it brings along of nodes, and what is of no more use, is seen to."""
+        self._shared.drop(asked.get("drops", ()))
+        for number in asked.get("forgets", ()):
+            self._slices.pop(number, None)
+        if "state" in asked:
+            self._load(asked, buffers[: asked["state"]])
+        known = self._slices.get(asked["slice"])
+        said: dict[str, Any] = asked.get("declares", known.said if known is not None else {})
+        things = self._shared.things(said["keys"])
+        if known is None or said is not known.said or not all(map(is_, things, known.things)):
+            far = FarProgram(said["spec"], things)
+            known = BoundSlice(
+                far,
+                said,
+                things,
+                said["takes"],
+                said["returns"],
+                Replies(said, self._mode),
+                said["holds"],
+                said["items"],
+            )
+            self._slices[asked["slice"]] = known
+        return known
+
+    def _load(self, asked: dict[str, Any], buffers: list[memoryview]) -> None:
+        try:
+            self._shared.load(buffers, asked.get("sources", {}))
+            asked["loaded"] = True
+        except NotSendable:
+            raise
+        except Exception as wrong:
+            hint = ""
+            if isinstance(wrong, ImportError):
+                hint = "; a local module goes along by value with send=[its name]"
+            raise NotSendable(
+                f"what the node runs cannot be put together here: {type(wrong).__name__}: {wrong}{hint}"
+            ) from wrong
+
+    def _land(self, asked: dict[str, Any], one: BoundSlice | None, ended: SliceResult) -> None:
+        fields: dict[str, Any] = {"trip": asked["trip"]}
+        if "loaded" in asked:
+            fields["loaded"] = True
+        if one is not None and self._shared.look(one.said["keys"]):
+            fields["changed"] = self._shared.there()
+        back: list[int] = []
+        packed: list[Pieces] = []
+        if one is not None:
+            back, packed, error, step = one.replies.landed(ended, one.returns, self._modes, items=one.items)
+            if error is not None:  # the node itself has run
+                ended = ended._replace(error=error, step=step, told=True)
+        buffers = self._said_of_error(fields, back, ended) if ended.error is not None else []
+        with self._relay.lock:
+            said = self._relay.taken() + (one.replies.warnings() if one is not None else [])
+            if said:
+                fields["said"] = said
+            self._relay.active = False
+            self.wire.send("landed", fields, [*buffers, *packed])
+
+    def _said_of_error(self, fields: dict[str, Any], back: list[int], ended: SliceResult) -> list[Pieces]:
+        error = ended.error
+        assert error is not None
+        fields["error"], buffers = payload.pack_error(error, trace(error), self._mode)
+        fields |= {"error_buffers": len(buffers), "numbers": back, "failed": ended.failed}
+        fields |= {"step": ended.step, "told": ended.told, "place": ended.place}
+        return buffers
+
+
+def trace(error: BaseException) -> str:
+    """The traceback from the node's own code on, as text; empty for an error that was not raised, but is the answer."""
+    if error.__traceback__ is None and error.__cause__ is None:
+        return ""
+    try:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+            frames = frames.tb_next
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # an exception may raise when it is looked at
+        return f"{type(error).__name__}, which cannot be shown"
+
+
+_HOME = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_HOME)
