@@ -18,14 +18,14 @@ from .open_store import Opened
 from .recovery import alone_at_the_door, find_run, live_writers, repair
 from .run_reader import RunLines, StoreSnapshot, look
 from .schema import RunInfo
-from .values import StoreName, check_name
+from .values import Named, check_name
 
 
-def forwards_named(opened: Opened, prefix: str) -> list[StoreName]:
+def forwards_named(opened: Opened, prefix: str) -> list[Named]:
     """Each forward that was written down, by run and number, if its name begins with `prefix`."""
 
-    def work(view: StoreSnapshot) -> list[StoreName]:
-        found: list[StoreName] = []
+    def work(view: StoreSnapshot) -> list[Named]:
+        found: list[Named] = []
         for run, info in sorted(view.runs(), key=lambda one: one[1].name):
             start = f"run/{quote(info.name, safe='')}/"
             if start.startswith(prefix) or prefix.startswith(start):
@@ -35,7 +35,7 @@ def forwards_named(opened: Opened, prefix: str) -> list[StoreName]:
     return look(opened, work)
 
 
-def _names_of_run(lines: RunLines, start: str, prefix: str) -> list[StoreName]:
+def _names_of_run(lines: RunLines, start: str, prefix: str) -> list[Named]:
     rows = [(line.forward, line.when, line.state, line.writer) for line in lines.lines.values()]
     for block in lines.blocks():
         try:
@@ -49,7 +49,7 @@ def _names_of_run(lines: RunLines, start: str, prefix: str) -> list[StoreName]:
         ]
     rows.sort()
     named = [
-        StoreName(f"{start}{forward}", when / 1e6, {"state": schema.STATES[state], "writer": f"{writer:015x}"})
+        Named(f"{start}{forward}", when / 1e6, {"state": schema.STATES[state], "writer": f"{writer:015x}"})
         for forward, when, state, writer in rows
     ]
     return [one for one in named if one.name.startswith(prefix)] if len(prefix) > len(start) else named

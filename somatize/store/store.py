@@ -15,9 +15,9 @@ from . import directory, kept_values, values
 from .kept_values import KeptEntry as Kept
 from .kept_values import Limit, bytes_of, seconds_of
 from .open_store import Opened, exclusive, hold
-from .values import StoreName
+from .values import Named
 
-__all__ = ["Kept", "Store", "StoreName"]
+__all__ = ["Kept", "Named", "Store"]
 
 _FORWARDS = "run/"
 _P = ParamSpec("_P")
@@ -116,7 +116,7 @@ class Store:
         return values.resolve(self.opened, b"n", name).digest
 
     @_refusing
-    def bound(self, prefix: str = "") -> list[StoreName]:
+    def bound(self, prefix: str = "") -> list[Named]:
         """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
 
         Forwards come by run, then number; the time is when they were written down, and the `meta` says their

@@ -36,7 +36,7 @@ LONGEST_NAME = 4096
 _WHOLE_IN_KEY = 400
 
 
-class StoreName(NamedTuple):
+class Named(NamedTuple):
     """A name of a store: of a forward's record, of bytes bound by hand, or of a kept value."""
 
     name: str
@@ -144,11 +144,11 @@ def resolve(opened: Opened, kind: bytes, name: str) -> Binding:
         raise DamagedStore(f"what {opened.path} holds under the name {name!r} is damaged") from None
 
 
-def named(opened: Opened, kind: bytes, prefix: str) -> list[StoreName]:
+def named(opened: Opened, kind: bytes, prefix: str) -> list[Named]:
     """The names that begin with `prefix`, in their order. A damaged one is named and skipped."""
     from somatize.utils.notices import warn_of_record
 
-    def work(reading: ReadTransaction) -> list[StoreName]:
+    def work(reading: ReadTransaction) -> list[Named]:
         found = []
         start = kind + prefix.encode("utf-8", "surrogatepass")[:_WHOLE_IN_KEY]
         for key, sealed in reading.items(start):
@@ -160,7 +160,7 @@ def named(opened: Opened, kind: bytes, prefix: str) -> list[StoreName]:
                 warn_of_record(f"the name under {key!r} in {opened.path} is damaged; it was skipped")
                 continue
             if name.startswith(prefix):
-                found.append(StoreName(name, when, meta))
+                found.append(Named(name, when, meta))
         return found
 
     return sorted(opened.values.read_retried(work), key=lambda one: one.name)

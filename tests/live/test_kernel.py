@@ -226,8 +226,9 @@ def test_a_connection_that_is_gone_ends_the_drawing_and_nothing_else(kernel: Any
 
 
 def test_packages_that_do_not_fit_each_other_leave_a_still_figure(kernel: Any) -> None:
-    code = "from somatize import cells\nmade = cells._classes\ndef refuses(): raise AttributeError('no such trait')\n"
-    code += "cells._classes = refuses\nlive = Live('still')\ndisplay(live)\nrun(live, 20)\ncells._classes = made"
+    code = "from somatize.figures import notebook\nmade = notebook._classes\n"
+    code += "def refuses(): raise AttributeError('no such trait')\nnotebook._classes = refuses\n"
+    code += "live = Live('still')\ndisplay(live)\nrun(live, 20)\nnotebook._classes = made"
     messages = kernel.run(code)
     assert warned(messages).count("is drawn no more, as that raised AttributeError: no such trait") == 1
     first, *_, last = outputs(messages)

@@ -322,13 +322,13 @@ def test_each_state_of_a_store_that_comes_to_be_or_goes_is_waited_for(
 def test_one_whose_format_appears_between_two_glances_is_waited_for(
     place: Path, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    glance = followed_module.place.may_become
+    glance = followed_module.directory.may_become
 
     def made_meanwhile(path: Path) -> bool:
         Store(place).close()
         return glance(path)
 
-    monkeypatch.setattr(followed_module.place, "may_become", made_meanwhile)
+    monkeypatch.setattr(followed_module.directory, "may_become", made_meanwhile)
     assert not followed.look()
     monkeypatch.undo()
     followed.look()

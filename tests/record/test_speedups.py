@@ -555,7 +555,7 @@ def test_an_open_task_is_no_part_of_a_record(way: str, store: Store) -> None:
 
 
 def test_a_full_journal_is_followed_by_the_next(way: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("appending", "writer"):
+    for module in ("appender", "writer"):
         monkeypatch.setattr(f"somatize.store.{module}.ROTATE", 2000)
     recorder = Recorder(store, run="r", summarising=["loss"])
     for step in range(50):

@@ -324,8 +324,8 @@ def test_another_protocol_python_or_cloudpickle_is_refused_naming_both(tmp_path:
     from somatize import Worker
 
     (tmp_path / "old.py").write_text(
-        "from somatize.worker import serve, __main__\n"
-        "serve.about = lambda: {'protocol': 0, 'python': '2.7', 'cloudpickle': '0.1'}\n"
+        "from somatize.worker import server, __main__\n"
+        "server.about = lambda: {'protocol': 0, 'python': '2.7', 'cloudpickle': '0.1'}\n"
         "__main__.main()\n"
     )
     with Broker.embedded({"w1": Worker.spawn([ARGV[0], str(tmp_path / "old.py")])}) as broker:
