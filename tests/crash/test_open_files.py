@@ -28,7 +28,7 @@ assert [row["forwards"] for row in runs(place)] == [1] * trials
 """
 
 NONE_LEFT = """
-import os, resource, sys
+import os, resource, sys, time
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import StoreError
 from somatize.record import about, curve, facts, forwards, nodes, runs
@@ -39,6 +39,8 @@ store = Store(place)
 recorder = Recorder(store, run="r", summarising=["loss"])
 for value in range(2):  # the second is begun before, and what it needs is there
     g.forward(-value, watching=recorder, store=store)
+while "versions" not in about(store):  # until git, asked in the background, has given its pipes back
+    time.sleep(0.01)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 held = []
 try:
