@@ -60,6 +60,10 @@ from typing import Any
 
 from click import Context
 from click.testing import CliRunner
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pyarrow import parquet
 from rich.console import Console
 
 import somatize
@@ -191,6 +195,8 @@ def lost(path: str) -> None:
     """Ends as a killed process does, within a forward and a task."""
 
     def kill(value: Any) -> Any:
+        while len(record.forwards(path, "lost")) < 2:  # a thread notes that it is open
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
     store = Store(path)
@@ -214,7 +220,7 @@ class Writing:
         text = re.sub(rf"\b{re.escape(platform.node())}\b", "<host>", text)
         text = re.sub(r"\b\d+-[0-9a-f]{8}(?=-)", "<task>", text)
         text = re.sub(r"\b(lmdb|msgpack|somatize|numpy|plotly) \d+\.\d+[.\w]*", r"\1 <version>", text)
-        text = re.sub(r"(<dt>(?:commit|command|python|user)</dt><dd>).*?(</dd>)", r"\1<masked>\2", text)
+        text = re.sub(r"(<dt>(?:git|commit|command|python|user|versions)</dt><dd>).*?(</dd>)", r"\1<masked>\2", text)
         seen: dict[str, int] = {}
         text = re.sub(r"\b[0-9a-f]{32,64}\b", lambda found: f"<hash {seen.setdefault(found[0], len(seen))}>", text)
         text = re.sub(r"\b\d+ B;", "<size>;", re.sub(r"\b[\d.]+ [kM]?B (given|on)", r"<size> \1", text))
@@ -297,7 +303,16 @@ def read(write: Writing, store: Store, runs: list[str]) -> None:
         record.replay(store, run, to=told.append)
         write.json(f"readers/replay/{run}.json", told)
     write.json("readers/tail.json", {run: said(record.tail, store, run, wait=0) for run in runs if run != "going"})
-    write.json("kept.json", {"kept": store.kept(), "bound": store.bound(), "check": store.check()})
+    write.json(
+        "kept.json",
+        {
+            "kept": sorted(
+                store.kept(), key=lambda kept: (kept.meta["node"], kept.bytes, kept.when, str(kept.meta["parts"]))
+            ),
+            "bound": store.bound(),
+            "check": store.check(),
+        },
+    )
 
 
 def draw(write: Writing, store: Store, runs: list[str]) -> None:
@@ -322,6 +337,44 @@ def exported(write: Writing, store: Store) -> None:
             f"exports/{of}.arrow.json", {"schema": str(table.schema.remove_metadata()), "rows": table.to_pylist()}
         )
     write.json("exports/trace.json", export.to_trace(store, "learning", forward=range(3)))
+
+
+def handed_over(write: Writing, store: Store) -> None:
+    """Exports to other tools, read back by those."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    export.to_opentelemetry(store, "learning", provider, last=5)
+    spans = kept.get_finished_spans()
+    names = {span.context.span_id: span.name for span in spans}
+    write.json(
+        "exports/opentelemetry.json",
+        [
+            {
+                "name": span.name,
+                "in": span.parent and names.get(span.parent.span_id),
+                "began_ns": span.start_time,
+                "ended_ns": span.end_time,
+                "status": span.status.status_code.name,
+                "attributes": dict(span.attributes or {}),
+                "events": [[event.name, event.timestamp, dict(event.attributes or {})] for event in span.events],
+            }
+            for span in spans
+        ],
+    )
+    wrote = export.to_tensorboard(store, "learning", write.scratch / "logs", double=True)
+    with Store(write.scratch / "again") as again:
+        export.from_tensorboard(write.scratch / "logs", again, "again")
+        found = {of: record.curve(again, "again/learning", of) for of in ("loss", "score")}
+        rows = record.forwards(again, "again/learning")
+        write.json(
+            "exports/tensorboard.json", {"wrote": wrote.wrote, "left_out": wrote.left_out, **found, "rows": rows}
+        )
+    path = write.scratch / "facts.parquet"
+    export.to_parquet(store, "learning", path, "facts")
+    write.json("exports/facts.parquet.json", parquet.read_table(path).to_pylist())
+    foreseen = [f"{value}\n{declared()['keeping'].foreseen(value, store=store)}" for value in (3, 4)]
+    write.text("foreseen.txt", "\n".join(foreseen))
 
 
 def json_masked(answer: str) -> str:
@@ -362,7 +415,11 @@ def commanded(write: Writing, path: Path) -> None:
     for words in every + [[name, "--help"] for name in names] + [["--help"]]:
         result = CliRunner().invoke(command, words, prog_name="somatize")
         answer = result.output.rstrip()
-        if words[0] == "about":
+        if words[0] == "kept" and "--help" not in words:  # in the order of their names, which Python's version is in
+            answer = re.sub(r"\b[0-9a-f]{32,64}\b", "<hash>", answer)
+            found = json.loads(answer) if "--json" in words else answer.split("\n")
+            answer = "\n".join(sorted(json.dumps(plain(one)) if isinstance(one, dict) else one for one in found))
+        elif words[0] == "about":
             answer = about_masked(answer)
         elif words[-1] == "--json" and answer[:1] in "[{":
             answer = json_masked(answer)
@@ -436,6 +493,7 @@ def main(place: Path) -> None:
             read(write, store, runs)
             draw(write, store, runs)
             exported(write, store)
+            handed_over(write, store)
             screens(write, store, status, runs)
             surface(write)
             store.copy(scratch / "copy").close()
