@@ -221,6 +221,7 @@ class Writing:
         text = re.sub(r"\b\d+-[0-9a-f]{8}(?=-)", "<task>", text)
         text = re.sub(r"\b(lmdb|msgpack|somatize|numpy|plotly) \d+\.\d+[.\w]*", r"\1 <version>", text)
         text = re.sub(r"(<dt>(?:git|commit|command|python|user|versions)</dt><dd>).*?(</dd>)", r"\1<masked>\2", text)
+        text = re.sub(r"<dt>git</dt><dd>.*?</dd>", "", text)
         seen: dict[str, int] = {}
         text = re.sub(r"\b[0-9a-f]{32,64}\b", lambda found: f"<hash {seen.setdefault(found[0], len(seen))}>", text)
         text = re.sub(r"\b\d+ B;", "<size>;", re.sub(r"\b[\d.]+ [kM]?B (given|on)", r"<size> \1", text))
@@ -259,7 +260,7 @@ MASKED |= {"packages", "cpu", "cores", "memory", "boot", "started", "argv0", "ex
 
 def plain(value: Any, key: str = "") -> Any:
     """A value as JSON holds it; of this machine and of libraries only that it is said."""
-    if key in MASKED and value is not None:
+    if key == "git" or (key in MASKED and value is not None):
         return f"<{key}>"
     if isinstance(value, Mapping):
         return {str(name): plain(held, str(name)) for name, held in value.items()}
@@ -313,6 +314,12 @@ def read(write: Writing, store: Store, runs: list[str]) -> None:
             "check": store.check(),
         },
     )
+
+
+def named(write: Writing, store: Store) -> None:
+    """The names of kept results as they are: where one changes, all that users kept is computed again."""
+    names = sorted([kept.meta["node"], kept.name] for kept in store.kept())
+    (write.place / "names.json").write_text(json.dumps(names, indent=1) + "\n", "utf-8")
 
 
 def draw(write: Writing, store: Store, runs: list[str]) -> None:
@@ -390,6 +397,7 @@ def about_masked(answer: str) -> str:
     """What `somatize about` says, without what it says of the machine and the process."""
     if answer.startswith("{"):
         return json_masked(answer)
+    answer = re.sub(r"(?m)^(writers\.\d+\.)?(git|commit)\b.*\n", "", answer)
     keys = "|".join(sorted(MASKED))
     answer = re.sub(rf"(?m)^((?:writers\.\d+\.)?(?:{keys})\b[^,\n]*,).*$", r"\1<masked>", answer)
     return re.sub(rf"(?m)^({keys})( +).*$", r"\1\2<masked>", answer)
@@ -491,6 +499,7 @@ def main(place: Path) -> None:
                 time.sleep(0.01)
             runs = sorted(row["run"] for row in record.runs(store))
             read(write, store, runs)
+            named(write, store)
             draw(write, store, runs)
             exported(write, store)
             handed_over(write, store)
