@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.utils.lazy_names import names_of
+from .utils import names_of
 
 if TYPE_CHECKING:
     from somatize.dag.pieces import Node, Piece, node

@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, SubcommandEntry]] = {
         "demo": SubcommandEntry("demo", "A small run from start to end, to see what there is."),
     },
     "To other tools": {
-        "export": SubcommandEntry("export_command", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
+        "export": SubcommandEntry("view_commands", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
     },
     "Keeping house": {
         "check": SubcommandEntry("store_commands", "Whether everything in a store is as it must be."),

@@ -16,7 +16,7 @@ from .answers import TextColumn, print_table
 from .arguments import ReadingCommand
 
 if TYPE_CHECKING:
-    from somatize.cli.digits.reader import Learn
+    from somatize.cli.digits.softmax import Learn
     from somatize.store.store import Store
 
 _BATCH = 60
@@ -58,7 +58,7 @@ def _free_name(store: Store) -> str:
 
 def _learn(store: Store, run: str, epochs: int) -> tuple[int, int]:
     """Record the run; how many of the images that it never saw it then reads right, and of how many."""
-    from somatize.cli.digits.reader import Learn, reader
+    from somatize.cli.digits.softmax import Learn, reader
     from somatize.record import Recorder
     from somatize.status import Status
 

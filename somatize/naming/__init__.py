@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from .content_digest import content
 from .external_reads import Read, is_seeded, unseen
-from .name_diff import difference
-from .names import Looked, Name, Namer, Naming, as_it_is, given
+from .names import Looked, Name, Namer, Naming, as_it_is, difference, given
 from .object_walk import carries_gradient, training_in
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.utils.lazy_names import names_of
+from somatize.utils import names_of
 
 from .hosts import fleet
 from .reader import curve, curve_costs, facts, forwards, nodes, runs
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .html_page import page
     from .live import Live
     from .run_follower import Followed
-    from .status_reader import logs, tasks, throughput
+    from .run_info import logs, tasks, throughput
 
 __all__ = [
     "Followed",
@@ -52,9 +52,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "logs": "status_reader",
-    "tasks": "status_reader",
-    "throughput": "status_reader",
+    "logs": "run_info",
+    "tasks": "run_info",
+    "throughput": "run_info",
     "Followed": "run_follower",
     "Live": "live",
     "machines": "hosts",

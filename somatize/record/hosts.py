@@ -12,8 +12,8 @@ from somatize.figures import theme as themes
 from somatize.store.run_reader import RunLines, look
 
 from .forward_reader import Place, lines_of, opened_at
-from .node_totals import micro
 from .progress_figure import Picture
+from .reader import micro
 
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure

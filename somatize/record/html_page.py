@@ -31,13 +31,11 @@ from .column_reader import columns_of
 from .figures import Names, several
 from .forward_reader import Place, lines_of, opened_at
 from .hosts import HERE, Hosts, machines_picture, processors
-from .node_totals import ENDINGS, NodeTally, Spent, stretches
 from .node_turns import OneForward, Total, one_forward
 from .progress_figure import Picture, progress_picture
-from .reader import run_row
+from .reader import ENDINGS, NodeTally, Spent, run_row, stretches
 from .run_columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
-from .run_info import about_of
-from .status_reader import LOG_FIELDS, stats_of, tasks_of
+from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of
 from .time_figures import spent_picture, timeline_picture
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")

@@ -11,8 +11,7 @@ from somatize.store.run_reader import RunLines, look
 
 from .column_reader import ForwardRange, columns_of
 from .forward_reader import Place, check_range, first_of, lines_of, opened_at
-from .node_totals import ENDINGS, NodeTally, Spent, Where, micro
-from .reader import facts
+from .reader import ENDINGS, NodeTally, Spent, Where, facts, micro
 from .run_columns import STATES
 
 

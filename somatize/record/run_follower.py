@@ -17,8 +17,7 @@ from somatize.store.recovery import find_run, journal_files, writer_info
 from somatize.store.run_reader import RunLines, StoreSnapshot, look
 
 from .reader import run_row
-from .run_growth import Cursor, Grown, drawn_of, grown
-from .run_state import ForwardCounts, Standing
+from .run_state import Cursor, ForwardCounts, Grown, Standing, drawn_of, grown
 
 _SETTLED = 1.0
 """Seconds for which nothing changes in a directory of which something is missing, before that is damage."""

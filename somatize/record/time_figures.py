@@ -9,9 +9,9 @@ from typing import Any
 from somatize.figures import theme as themes
 from somatize.figures.theme import Theme, counted
 
-from .node_totals import ENDINGS, Spent, Where
 from .node_turns import NodeTurn, OneForward, Total
 from .progress_figure import Picture
+from .reader import ENDINGS, Spent, Where
 
 _MOST = 40
 _SPENT_ROW, _TWO, _BAR, _FIRST, _SPENT_TO_LEGEND = 40, 50, 0.36, 0.8, 32

@@ -208,7 +208,7 @@ class Store:
 
         Reads the whole store: about a second for 100,000 forwards.
         """
-        from .consistency_check import check
+        from .maintenance import check
 
         return check(self.opened)
 

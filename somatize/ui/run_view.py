@@ -10,7 +10,7 @@ from typing import NamedTuple
 from somatize.facts import Fact
 from somatize.figures import theme
 from somatize.figures import theme as themes
-from somatize.record.node_totals import Spent
+from somatize.record.reader import Spent
 from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
 from somatize.record.run_state import Broken, Curve, GoingOn, HostSpent, Log, OpenTaskState, Standing
 from somatize.utils.units import count, duration, rate, scaled

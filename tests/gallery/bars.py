@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from somatize.record.hosts import machines_picture
-from somatize.record.node_totals import Spent, Where
 from somatize.record.node_turns import OneForward, Total, turns_of
+from somatize.record.reader import Spent, Where
 from somatize.record.time_figures import spent_picture, timeline_picture
 
 

@@ -16,9 +16,8 @@ from somatize import Graph, Recorder, Store, node
 from somatize.errors import DamagedStore, NoStore
 from somatize.record import Followed, curve, nodes, runs
 from somatize.record import run_follower as followed_module
-from somatize.record import run_growth as growing
-from somatize.record.run_growth import Cursor, ForwardRow, Grown
-from somatize.record.run_state import CAPACITY, Buckets, ForwardCounts, Standing
+from somatize.record import run_state as growing
+from somatize.record.run_state import CAPACITY, Buckets, Cursor, ForwardCounts, ForwardRow, Grown, Standing
 from somatize.store import recovery
 
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from somatize.errors import BadOption
-from somatize.record.run_growth import OpenTask
+from somatize.record.run_state import OpenTask
 from somatize.record.run_state import OpenTaskState as ShownTask
 from somatize.status import EventKind, Status, Task, TaskEvent
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from somatize.status import Status
-from somatize.ui.terminal_region import Region
+from somatize.ui.status_display import Region
 
 
 class Clock:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from somatize.utils.lazy_names import names_of
+from somatize.utils import names_of
 
 from .output import Exported
 

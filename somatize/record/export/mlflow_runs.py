@@ -16,8 +16,7 @@ from somatize.errors import ExportError, ExtraMissing
 from somatize.record.forward_reader import Place
 from somatize.record.run_info import about
 
-from .output import Exported, LossCounts
-from .stored_forwards import StoredForward, forwards_of, points_of, run_name, texts_of
+from .output import Exported, LossCounts, StoredForward, forwards_of, points_of, run_name, texts_of
 
 RUN, BEGAN = "somatize.run", "somatize.began"
 """The tags by which a run is found again: its name, and when it was begun."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact
-from somatize.record import reader, status_reader
+from somatize.record import reader, run_info
 from somatize.record.forward_reader import (
     BEFORE,
     Place,
@@ -23,7 +23,7 @@ from somatize.record.forward_reader import (
     row_of_line,
     rows_of_block,
 )
-from somatize.record.status_reader import LOG_FIELDS, said_in
+from somatize.record.run_info import LOG_FIELDS, said_in
 from somatize.store import schema
 from somatize.store.directory import FORMAT
 from somatize.store.lmdb_environment import BadValue
@@ -475,7 +475,7 @@ def _tasks(asked: TableQuery) -> Table:
         Wanted("why", ColumnType.TEXT),
         Wanted("mark", ColumnType.TEXT),
     ]
-    return _listed(asked, wanted, status_reader.tasks(asked.store, asked.run))
+    return _listed(asked, wanted, run_info.tasks(asked.store, asked.run))
 
 
 def _throughput(asked: TableQuery) -> Table:
@@ -488,7 +488,7 @@ def _throughput(asked: TableQuery) -> Table:
         *(Wanted(name, ColumnType.NUMBER, said=True) for name in rates),
         Wanted("flops_exact", ColumnType.TRUTH),
     ]
-    return _listed(asked, wanted, status_reader.throughput(asked.store, asked.run))
+    return _listed(asked, wanted, run_info.throughput(asked.store, asked.run))
 
 
 def _runs(asked: TableQuery) -> Table:

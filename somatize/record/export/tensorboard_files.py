@@ -24,8 +24,7 @@ from somatize.record.run_info import about
 from somatize.store.schema import OK
 from somatize.store.store import Store
 
-from .output import Exported, LossCounts, whole
-from .stored_forwards import forwards_of, points_of, run_name, series_name, texts_of
+from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of, whole
 
 _WRITER = "somatize"
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")

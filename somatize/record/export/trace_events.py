@@ -16,8 +16,8 @@ from somatize.errors import ExportError, UnknownForward
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted, cut
 from somatize.record.forward_reader import Place, check_range, lines_of, opened_at, rows_of_block
-from somatize.record.node_totals import micro
 from somatize.record.node_turns import NodeTurn, turns_of
+from somatize.record.reader import micro
 from somatize.store import schema
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import number, unpack
