@@ -19,7 +19,7 @@ from .attributes import attributes_of, held_by, private_of, unkeyed_names
 from .constructor_arguments import Argument, arguments_of, is_node
 from .hashing import SCALARS, worded
 from .module_origin import is_apart, is_library
-from .value_walker import Expansion, a, class_words
+from .value_walker import Expansion, a, class_words, module_in_names
 
 Named = Callable[[Any], Expansion]
 """What a function or a class is called."""
@@ -79,7 +79,7 @@ class Resolver:
         """What a library's module has under the name that it says of itself: a compiled function."""
         compiled = cls.__module__.startswith("_cython") or self._meet(cls.__module__)
         if compiled and self._meet(getattr(value, "__module__", None)) and is_importable(value):
-            return Expansion(worded("of", *named_words(value)), [])
+            return Expansion(worded("of", *lasting_words(value)), [])
         return None
 
     def _wrapper(self, value: Any, cls: type) -> Expansion | None:
@@ -234,6 +234,12 @@ def named_words(value: Any) -> list[str]:
     return [str(getattr(value, "__module__", None)), str(name)]
 
 
+def lasting_words(value: Any) -> list[str]:
+    """The module and the name under which something of a library counts in a name."""
+    module, name = named_words(value)
+    return [module_in_names(module), name]
+
+
 def is_importable(value: Any) -> bool:
     """Whether the module it says it is of has it, under the name it says."""
     try:
@@ -258,7 +264,7 @@ def _ufunc(value: Any) -> Expansion:
 def _builtin(value: Any) -> Expansion:
     bound = value.__self__
     if bound is None or isinstance(bound, types.ModuleType):
-        return Expansion(worded("builtin", *named_words(value)), [])
+        return Expansion(worded("builtin", *lasting_words(value)), [])
     return Expansion(worded("bound builtin", value.__name__), [bound])
 
 

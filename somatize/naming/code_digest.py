@@ -32,7 +32,7 @@ from somatize.errors import Unnameable
 from . import external_reads, module_origin
 from .attributes import attributes_of, unkeyed_names
 from .bytecode import Method, Use, read, uses_of
-from .callables import Resolver, generator_home, is_importable, named_words
+from .callables import Resolver, generator_home, is_importable, lasting_words, named_words
 from .constructor_arguments import shown
 from .content_digest import content
 from .external_reads import Read
@@ -152,7 +152,7 @@ class Reach:
             if self.meet(value.__name__):
                 return Expansion(worded("module", value.__name__), [])
         elif not self._follows(value):
-            return Expansion(worded("of", *named_words(value)), [])
+            return Expansion(worded("of", *lasting_words(value)), [])
         return Expansion(worded("code", self._key(value)), [])
 
     def _follows(self, value: Any) -> bool:

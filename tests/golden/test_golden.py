@@ -37,7 +37,6 @@ def test_the_same_files_are_made(made: dict[str, str]) -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the version of Python is a part of these names")
-@pytest.mark.xfail(reason="the class of a node is named after the module of Node, which moved in 15d3cc6..dcd02aa")
 def test_kept_results_have_the_names_they_had_before_the_modules_moved(made: dict[str, str]) -> None:
     assert made["names.json"] == files(GOLDEN)["names.json"]
 
