@@ -10,12 +10,12 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
-from io import FileIO
 from os import write
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from somatize.errors import RecorderClosed, RecordLost
+from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, record_format, speedups
@@ -208,7 +208,7 @@ class Appender:
         self._closed = False
         self.exiting = False
         """Whether it is closed by the end of the process."""
-        self._files: dict[int, FileIO] = {}
+        self._files: dict[int, Descriptor] = {}
         self._generation = -1
 
     @property
@@ -227,7 +227,7 @@ class Appender:
         path = self.opened.journals / journal.file_name(self.id, generation)
         start = journal.header({**self.about, "run": self.run, "name": self.name, "fields": list(self.fields)})
         # A file and no descriptor, as an interrupt may come before it is kept: then it is closed, and begun anew.
-        file = FileIO(path, "ab+")
+        file = Descriptor(path, "ab+")
         try:
             file.truncate(0)
             write_whole(file.fileno(), start, 0)

@@ -136,6 +136,8 @@ class RunGate(Alone):
         self.count = whole[at : at + 8].cast("Q")
         self.flags = whole[at + 8 : at + 10]
         self._holding = False
+        self.counts = False
+        """Whether `begin` or `join` was called: what follows it in this process counts on."""
 
     @staticmethod
     def _allocate(fd: int, start: int) -> None:
@@ -145,7 +147,13 @@ class RunGate(Alone):
             os.pwrite(fd, bytes(start + _PAGE - length), length)
 
     def begin(self, following: int) -> None:
-        """Begin as the run's only writing process; `following` is the next number."""
+        """Begin as the run's only writing process; `following` is the next number. A second call does nothing.
+
+        A signal's handler may open a writer, and number forwards with it, after `following` was found.
+        """
+        if self.counts:
+            return
+        self.counts = True  # nothing is called from the look at it to the end: no handler comes in between
         self.count[0] = following
         self.flags[BUSY] = 0
         self.flags[SEVERAL] = 0
@@ -155,7 +163,10 @@ class RunGate(Alone):
 
         `following` tells the next number, and is asked only if the others turn out to be gone.
         """
+        if self.counts:
+            return
         if self.flags[SEVERAL]:
+            self.counts = True
             return
         self.flags[SEVERAL] = 1
         until = time.monotonic() + _PATIENCE
@@ -169,6 +180,7 @@ class RunGate(Alone):
                     "another process is stopped in the middle of writing to this run; end it, or use another run"
                 )
             time.sleep(0.001)
+        self.counts = True
 
     def take(self) -> int:
         """The next number. Call with `lock` held, write the number down, and `leave` whatever happens."""

@@ -39,8 +39,7 @@ def alone_at_the_door(opened: Opened) -> Iterator[None]:
         within = opened.at_the_door  # by this very thread, which a signal's handler came in the middle of
         try:
             opened.at_the_door = True
-            if not within:
-                opened.locks.hold(locks.OPENING)
+            opened.locks.hold(locks.OPENING)  # also within: what was interrupted may not have come so far
             yield
         finally:
             opened.at_the_door = within
@@ -185,14 +184,17 @@ def _highest_in(path: Path, run: int) -> int:
 
 
 def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
-    mine = set(opened.writers)
-    others = live_writers(opened, writer.run) - mine
-    if len([one for one in opened.writers.values() if one.run == writer.run]) > 1:
-        return  # this process counts already
-    if not others:
-        writer.gate.begin(following())
+    """Let the run's gate count, unless it does: for another writer of this process, or one that a handler opened."""
+
+    def others() -> set[int]:
+        return live_writers(opened, writer.run) - set(opened.writers)
+
+    if writer.gate.counts:
+        return
+    if others():
+        writer.gate.join(following, lambda: bool(others()))
     else:
-        writer.gate.join(following, lambda: bool(live_writers(opened, writer.run) - mine))
+        writer.gate.begin(following())
 
 
 def journal_files(opened: Opened) -> list[Path]:

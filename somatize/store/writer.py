@@ -54,6 +54,9 @@ class Writer(Appender):
         self.current: Pending | None = None
         """The forward whose record is written just now."""
         self._finished = False
+        """Whether it is ended, or is about to be."""
+        self._given_back = False
+        """Whether it holds nothing of the store any more."""
         self.pending: set[Pending] = set()
         """The forwards that go on."""
         opened.locks.take(locks.of_writer(self.id))
@@ -340,20 +343,15 @@ class Writer(Appender):
     def _finish(self) -> None:
         if self._finished:
             return
-        self._finished = True
-        problem: OSError | None = None
         try:
-            self.committer.flush()
-            self._end()
-        except OSError as error:
-            problem = error
+            self._finished = True
+            problem = self._end()
+            served(self._give_all_back)  # whole, whenever an interrupt comes
         except BaseException:  # an interrupt: it is for the committing thread, or the end of the process
-            self._finished = False
-            self.retire()
+            if not self._given_back:
+                self._finished = False
+                self.retire()
             raise
-        finally:
-            if self._finished:
-                self._let_go()
         self._judge(problem)
 
     def _left_open(self, pending: Pending) -> None:
@@ -368,20 +366,27 @@ class Writer(Appender):
             self.batch.give_up()
             self._say(pending, END, (LOST, 0, NO_TIME, b"", b""), keep=False)
 
-    def _end(self) -> None:
-        """Say in the store that this writer is through, then take its journal away."""
-        if not self.opened.is_there():
-            return
-        if not self.closed_in_store:
-            gathered = JournalRows(self.id, self.fields)
-            self.opened.records.write(lambda txn: take_in(txn, self.run, gathered, self.taken, self.about, closed=True))
-        for generation in list(self._files):
-            self._drop_file(generation)
-
-    def _let_go(self) -> None:
-        served(self._give_all_back)  # whole, whenever an interrupt comes
+    def _end(self) -> OSError | None:
+        """Say in the store that this writer is through, then take its journal away; gives what the disk refused."""
+        try:
+            self.committer.flush()
+            if not self.opened.is_there():
+                return None
+            if not self.closed_in_store:
+                gathered = JournalRows(self.id, self.fields)
+                self.opened.records.write(
+                    lambda txn: take_in(txn, self.run, gathered, self.taken, self.about, closed=True)
+                )
+            for generation in list(self._files):
+                self._drop_file(generation)
+        except OSError as error:
+            return error
+        return None
 
     def _give_all_back(self) -> None:
+        if self._given_back:
+            return
+        self._given_back = True
         self.pen.close()
         for file in self._files.values():
             file.close()
@@ -397,7 +402,7 @@ class Writer(Appender):
             self.retire()
         else:
             self.shut = self._closed = self._finished = True
-            self._let_go()
+            served(self._give_all_back)
 
     def _judge(self, problem: OSError | None) -> None:
         if not self.opened.is_there():

@@ -28,7 +28,7 @@ _LOOKS = 0.2
 
 
 class Descriptor(FileIO):
-    """A file that is open for reading, by its descriptor: closed when this is gone, as after an interrupt."""
+    """A file that is open, by its descriptor: closed when this is gone, as after an interrupt."""
 
     def __del__(self) -> None:
         self.close()  # not as `FileIO` does, which warns
