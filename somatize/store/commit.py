@@ -285,10 +285,14 @@ class Committer:
     def begin(self) -> None:
         """Tell the thread that there is something to do. Call it only if it is `idle`: that is checked cheaply."""
         self.idle = False
-        self._last = time.monotonic()  # so that what follows in the next moments is committed with it
-        if not self._living.locked():
-            start(self._run)
-        self._wake.set()
+        try:
+            self._last = time.monotonic()  # so that what follows in the next moments is committed with it
+            if not self._living.locked():
+                start(self._run)
+            self._wake.set()
+        except BaseException:
+            self.idle = True  # an interrupt: the next who has something to do tells it
+            raise
 
     def flush(self) -> None:
         """Write down and commit all that was said before the call.

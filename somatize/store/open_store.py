@@ -231,6 +231,8 @@ class Opened:
         """Return when all that was said so far is committed."""
         if self._committer is not None:
             self._committer.flush()
+            if any(writer.is_left() for writer in list(self.writers.values())):
+                self._committer.begin()  # an interrupt may have kept a dropped recorder from telling it
 
     def finish(self) -> None:
         """End what this process has to say to the store; what fails is warned about, as nobody is left to catch it."""

@@ -17,10 +17,12 @@ from somatize.record import forwards
 from tests.test_interrupts import InterruptAt, interrupted
 
 FILES = ("store/recovery.py", "store/writer.py", "store/appender.py", "store/open_store.py", "record/recorder.py")
+DROPPED = ("weakref.py", "store/writer.py", "store/commit.py", "utils/interrupts.py")
 OPENING = (
     *("__init__", "_open", "_take", "open_writer", "alone_at_the_door", "_enter", "_begin_counting", "following"),
     *("_join", "others", "live_writers", "_begin_journal", "start_journal", "served", "hold", "journal_files"),
 )
+DROPPING = ("retire", "begin", "set", "start", "__call__")
 CLOSING = ("close", "_catch_up", "_shut", "_finish", "_end", "_judge", "retire", "served", "is_there", "_drop_file")
 
 
@@ -86,6 +88,24 @@ def test_an_interrupt_at_any_point_leaves_no_store_open(tmp_path: Path, what: st
             if what == "closing":
                 assert [row["state"] for row in forwards(store, "r")] == ["ok"]
     assert wrong == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells what is open")
+def test_an_interrupt_at_any_point_of_dropping_a_recorder_leaves_no_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: None)  # Python ignores it there
+    stores = [Store(tmp_path / str(point)) for point in range(25)]
+    recorders = [[Recorder(store, run="r")] for store in stores]
+    while not all(store.opened.committer.idle for store in stores):
+        time.sleep(0.01)  # what was said is committed, so that nothing but the drop wakes the committing threads
+    interrupts = [InterruptAt(point, *DROPPING, files=DROPPED) for point in range(25)]
+    for store, recorder, interrupt in zip(stores, recorders, interrupts, strict=True):
+        interrupted(recorder.clear, interrupt)
+        store.close()
+    assert interrupts[8].where
+    assert not interrupts[-1].where
+    assert_all_let_go(tmp_path)
 
 
 @pytest.mark.parametrize("before", [0, 2], ids=["a new run", "a run that goes on"])
