@@ -139,7 +139,7 @@ class Graph:
         broker.push(nodes_at_hosts(program))
 
     def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str], seed: int | None = None) -> Foreseen:
-        """What `forward` with this input, store and seed would do about each node, and why; nothing runs.
+        """What `forward` with this input, store and seed would do with each node, and why; nothing runs.
 
         Per node, by its id: that it would be recalled, run or be skipped, and for a cached one that would run, which
         part of its name is another than that of the nearest result kept. It prints. Raises `NotFrozen`.
@@ -164,11 +164,11 @@ class Graph:
         return self._declaration.topology.leaves()
 
     def predecessors(self, id: str) -> list[str]:
-        """What feeds a node, in the order its edges were declared. Raises `UnknownNode`."""
+        """The predecessors of a node, in the order the edges were declared. Raises `UnknownNode`."""
         return self._declaration.topology.predecessors(id)
 
     def successors(self, id: str) -> list[str]:
-        """What a node feeds, in the order its edges were declared. Raises `UnknownNode`."""
+        """The successors of a node, in the order the edges were declared. Raises `UnknownNode`."""
         return self._declaration.topology.successors(id)
 
     def topological_sort(self) -> list[str]:
@@ -188,15 +188,15 @@ class Graph:
         return self._declaration.marked("device")
 
     def cached(self) -> dict[str, Any]:
-        """What was declared of each node whose result is kept, with its salt."""
+        """The nodes whose result is kept, with the salt of each."""
         return self._declaration.marked("cached")
 
     def frozen(self) -> dict[str, Any]:
-        """What was declared of each node that no longer learns, with its state."""
+        """The nodes that no longer learn, with the state of each."""
         return self._declaration.marked("frozen")
 
     def mapped_nodes(self) -> dict[str, Any]:
-        """What was declared of each node that goes item by item, with its batch."""
+        """The nodes that are called item by item, with the batch of each."""
         return self._declaration.marked("mapped")
 
     def plan(self) -> Plan:
@@ -221,13 +221,13 @@ class Graph:
         return graph_drawing.mermaid(self._declaration)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """What a notebook shows of a graph: its figure, or without plotly its Mermaid text."""
+        """The notebook output of the graph: its figure, or without plotly its Mermaid text."""
         from .figures import graph_drawing
 
         return graph_drawing.in_a_cell(self._declaration)
 
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """What the nodes have to learn, by node id and name within it; frozen nodes left out, what is shared once."""
+        """The parameters of the nodes by node id and name, without those of frozen nodes; shared ones appear once."""
         return learning.named_parameters(self._declaration)
 
     def parameters(self) -> Iterator[Any]:

@@ -63,7 +63,7 @@ def _clock(when: int, now: int) -> str:
 
 
 def ago(when: float | None) -> str:
-    """How long ago an instant was, in one unit."""
+    """The time since an instant, in one unit."""
     if when is None:
         return ""
     seconds = max(0.0, time.time() - when)
@@ -288,14 +288,14 @@ Pages: TypeAlias = Callable[[], Iterable[Sequence[Row]]]
 _AROUND = 4
 """Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
-"""What a terminal obeys, or what turns round or hides what stands beside it."""
+"""Characters that a terminal interprets, or that reorder or hide their neighbours."""
 _ROWS_AT_ONCE = 1024
 """Rows that are written together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How the answer of this call is to be written."""
+    """The output format of this call."""
 
     json: bool = False
     csv: bool = False
@@ -306,7 +306,7 @@ class Answer:
         return not (self.json or self.csv)
 
     def room(self) -> int | None:
-        """How many rows fit the terminal; None where output is none, or is for a program."""
+        """The number of rows that fit the terminal; None if output is no terminal, or is for a program."""
         if not self.is_table or not sys.stdout.isatty():
             return None
         from somatize.ui.rich_backend import console_for
@@ -338,7 +338,7 @@ class Answer:
             _csv_rows(pages, fields or _fields_of(pages) or heads)
 
     def done(self, row: Row, words: str) -> None:
-        """What was done: a sentence for people, a row for programs."""
+        """Report what was done: a sentence for people, a row for programs."""
         self.rows([row], (), tuple(row)) if not self.is_table else self.say(words)
 
     def say(self, words: str) -> None:
@@ -390,7 +390,7 @@ def _json_rows(pages: Iterable[Sequence[Row]]) -> None:
 
 
 def _json() -> Callable[[object], str]:
-    """What makes JSON of a value, in letters that standard output can encode."""
+    """A JSON encoder whose output standard output can encode."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     encode = json.JSONEncoder(ensure_ascii=plain, allow_nan=False, default=str).encode
 

@@ -187,10 +187,10 @@ class ReadingCommand(click.Command):
 
 
 class _StorePath(click.Path):
-    """Where a store lies; completed with directories."""
+    """The path of a store; completed with directories."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """What the shell itself knows."""
+        """Leave completion to the shell."""
         return [CompletionItem(incomplete, type="dir")]
 
 

@@ -18,7 +18,7 @@ from .exit_codes import BUG, CLOSED, CODES, INTERRUPTED, refusals, say
 
 
 class SubcommandEntry:
-    """Where a subcommand is, and what the list of them says of it."""
+    """The module of a subcommand, and its line in the list of subcommands."""
 
     def __init__(self, module: str, says: str, name: str = "") -> None:
         self.module = module

@@ -10,7 +10,7 @@ from click.shell_completion import BashComplete, FishComplete, add_completion_cl
 from .arguments import ReadingCommand
 
 VARIABLE = "_SOMATIZE_COMPLETE"
-"""Where it is set, a shell asks for words, and the command does nothing else."""
+"""The variable by which a shell asks for completions; the command then does nothing else."""
 
 _SHELLS = ("bash", "zsh", "fish")
 

@@ -98,7 +98,7 @@ def _tested(known: Any, learn: Learn) -> int:
 
 
 def _tell(store: Store, run: str, right: float, of: int) -> None:
-    """What was recorded, read back."""
+    """Print what was recorded, as readers give it."""
     from somatize import record
 
     (row,) = [row for row in record.runs(store) if row["run"] == run]

@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: a sentence on standard error, and an exit code."""
+"""Failure of a command: a sentence on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Refused(click.ClickException):
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]
-        """What the process exits with."""
+        """The exit code of the process."""
         return self.code
 
     def show(self, file: IO[Any] | None = None) -> None:

@@ -37,7 +37,7 @@ _OWN_COMMAND = frozenset({"task", "log", "throughput"})
 @run_argument
 @answering
 def about(path: Path, run: str | None, answer: Answer) -> None:
-    """Where, when and with what a run was made: command, directory, commit, versions, writers, graphs.
+    """Provenance of a run: command, directory, commit, versions, writers, graphs.
 
     In CSV a row per value, its place written with dots. Price: no forward is read.
     """
@@ -257,7 +257,7 @@ def _forward_columns(rows: list[dict[str, Any]], reasons: dict[int, str]) -> lis
 
 
 def _reasons(store: Any, name: str, rows: list[dict[str, Any]]) -> dict[int, str]:
-    """Of forwards that broke, what was raised; of those that never ended, where they are or were."""
+    """The errors of broken forwards, and the nodes that unfinished ones are or were in."""
     from somatize import record
 
     reasons: dict[int, str] = {}

@@ -64,7 +64,7 @@ def row_of(entry: Any) -> dict[str, Any]:
 
 
 def columns() -> list[TextColumn]:
-    """What a table says of kept values."""
+    """The table columns of kept values."""
     return [
         TextColumn("node", lambda row: str(row["meta"].get("node", "")), 0, right=False, least=10),
         TextColumn("bytes", lambda row: answers.size(row["bytes"]), 1),

@@ -107,7 +107,7 @@ def room(head: bytes, size: int) -> memoryview:
 
 
 def lead_of(head: bytes) -> int:
-    """How far into memory a value has to begin, by its first `HEAD` bytes, so that its arrays lie aligned."""
+    """Offset at which a value has to begin in memory for its arrays to be aligned, from its first `HEAD` bytes."""
     return -(HEAD + int.from_bytes(head[1:HEAD], "little")) % _ALIGNED
 
 

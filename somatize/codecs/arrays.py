@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 WIDEST = 32
-"""How many times its elements the memory may be that a view spans, gaps included; a wider one is not kept."""
+"""Largest ratio of the memory a view spans, gaps included, to its elements; a wider view is not kept."""
 
 _SMALL = 1 << 20
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     strides: tuple[int, ...]
     """The strides of the core; 0 for an axis of one element."""
     offset: int
-    """How far the first element lies above the lowest address."""
+    """Offset of the first element above the lowest address."""
     span: int
     """From the lowest address to the end of the highest element."""
     dense: bool
@@ -65,7 +65,7 @@ def contiguous(shape: Sequence[int], item: int = 1) -> tuple[int, ...]:
 
 
 def layout(shape: Sequence[int], strides: Sequence[int], item: int = 1) -> Layout:
-    """Where the elements of an array of at least one element lie; `item` is the size of one, in units of a stride."""
+    """The memory layout of an array of at least one element; `item` is the element size in units of a stride."""
     steps = [abs(stride) if size > 1 else 0 for size, stride in zip(shape, strides, strict=True)]
     order = tuple(sorted(range(len(steps)), key=lambda axis: -steps[axis]))
     sizes = tuple(shape[axis] if steps[axis] else 1 for axis in order)
@@ -174,7 +174,7 @@ def _core(array: np.ndarray[Any, Any], laid: Layout) -> np.ndarray[Any, Any]:
 
 
 def _order(array: np.ndarray[Any, Any]) -> Any:
-    """How an array lies in memory: "C", "F", or its strides."""
+    """The memory order of an array: "C", "F", or its strides."""
     item = array.dtype.itemsize
     if not array.size or not item:
         return list(array.strides) if any(array.strides) else "C"
@@ -297,7 +297,7 @@ def _dtype(form: Any) -> np.dtype[Any]:
 
 
 def named_apart(value: Any) -> tuple[list[Any], Any]:
-    """What tells an array or scalar from others but for its elements: dtype, shape, and strides where not of C order.
+    """Everything that distinguishes an array or scalar except its elements: dtype, shape, unusual strides.
 
     And its elements, as an array: in memory order, each that is repeated once.
     """

@@ -155,7 +155,7 @@ KINDS = {
 
 
 def kind_of(cls: type) -> TypeCodec | None:
-    """How values of a type are written; None for what is none of Arrow's values."""
+    """The codec for a type of Arrow's, or None."""
     import pyarrow as pa
 
     if cls is Joined:
@@ -166,7 +166,7 @@ def kind_of(cls: type) -> TypeCodec | None:
 
 
 def named_apart(value: Any) -> tuple[list[Any], Callable[[], Iterator[bytes | memoryview]]] | None:
-    """What tells an array from others but for its elements, and what makes the bytes of those; None for no array."""
+    """The description of an Arrow array without its elements, and a writer of their bytes; None for other values."""
     import pyarrow as pa
 
     if isinstance(value, Joined):

@@ -31,7 +31,7 @@ _HOOKS = (
     *("__copy__", "__deepcopy__", "__del__", "__enter__", "__aenter__", "__next__", "__getattribute__", "__dict__"),
 )
 _MAKERS = {"dataclasses", "attr._make", "pydantic"}
-"""What writes such methods into a class that do what is done here."""
+"""Modules that generate methods which the codec replaces."""
 _METACLASSES = {("builtins", "type"), ("abc", "ABCMeta"), ("typing", "_ProtocolMeta")}
 _HASH_OF_ATTRS = "_attrs_cached_hash"  # of texts, it is another in each process
 
@@ -155,7 +155,7 @@ def _found(module: str, name: str) -> Any:
 
 
 def kind_of(cls: type) -> TypeCodec | None:
-    """How objects of a class are written; None for what is none of these."""
+    """The codec for objects of a class, or None."""
     if cls is ClassName:
         return KINDS["class"]
     if cls is types.SimpleNamespace:
@@ -305,7 +305,7 @@ def _is_of_maker(module: str) -> bool:
 
 
 def fingerprint(cls: type) -> str:
-    """What tells that a class was edited: the code of its methods and those it inherits, and what its objects hold."""
+    """A digest of a class that changes when the code of its methods or its attributes change."""
     words = [_words_of(base) for base in cls.__mro__ if not _is_foreign(base.__module__)]
     return hashlib.sha256(repr(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -377,4 +377,4 @@ KINDS = {
         TypeCodec("object", dump_object, load_object),
     )
 }
-"""How each kind is written and made again."""
+"""The codecs by kind name."""

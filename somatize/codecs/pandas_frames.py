@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame  # noqa: PLC0414
 
 _HELD = {"_mgr", "_item_cache", "_attrs", "_flags", "_name", "_is_copy", "_cacher", "_hidden"}
-"""What a frame or series holds by name; whatever else somebody put there would be lost."""
+"""Attributes that pandas itself stores on a frame or series; others would be lost."""
 
 
 def pandas() -> Any:
@@ -33,7 +33,7 @@ def pandas() -> Any:
 
 
 def kind_of(cls: type) -> TypeCodec | None:
-    """How values of a type are written; None for what is none of pandas' values."""
+    """The codec for a type of pandas', or None."""
     import pandas as pd
 
     name = "Array" if issubclass(cls, pd.api.extensions.ExtensionArray) else _NAMES.get(cls.__name__, cls.__name__)

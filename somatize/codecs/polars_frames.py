@@ -70,14 +70,14 @@ KINDS = {
 
 
 def kind_of(cls: type) -> TypeCodec | None:
-    """How values of a type are written; None for what is none of polars' values."""
+    """The codec for a type of polars', or None."""
     import polars as pl
 
     return KINDS.get(f"polars.{cls.__name__}") if getattr(pl, cls.__name__, None) is cls else None
 
 
 def named_apart(value: Any) -> list[Any] | None:
-    """What a frame or series is named by, as plain values and Arrow's arrays; None for anything else."""
+    """The parts of a frame or series as plain values and Arrow arrays; None for other values."""
     import polars as pl
 
     if isinstance(value, pl.Series):

@@ -63,7 +63,7 @@ def library_kind(cls: type) -> str | None:
 
 
 def kind_of(cls: type) -> TypeCodec | None:
-    """How values of a type are written as plainer ones, where that is no container or scalar of Python's."""
+    """The codec for a type that is neither a container nor a scalar of Python's, or None."""
     door = arrow if cls is arrow.Joined else _DOORS.get(cls.__module__.partition(".")[0])
     found = door.kind_of(cls) if door is not None else None
     return found or objects.kind_of(cls)

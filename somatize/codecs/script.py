@@ -11,7 +11,7 @@ import msgpack  # type: ignore[import-untyped, unused-ignore]
 from somatize.errors import NotKeepable
 
 Ext = msgpack.ExtType
-"""What the packer writes as an ext object: a code and its bytes."""
+"""An extension object of msgpack: a code and its bytes."""
 
 FORMAT = 2
 """The version of the format, the first byte of everything written: 2 says the strides of arrays and tensors.
@@ -20,7 +20,7 @@ What was written in an earlier one is read as it was: it has none of what came w
 """
 
 DEEPEST = 5_000
-"""How many values may lie in one another; a deeper one is refused."""
+"""Maximum nesting depth of a value; a deeper one is refused."""
 
 HEAD = 9  # the version, and the length of the script
 NEWER = 16  # first bytes below this are kept for later versions; any other was not written here
@@ -59,7 +59,7 @@ def op(code: int, data: bytes = b"") -> bytes:
 
 
 def header(cls: type, count: int) -> bytes:
-    """What goes before the items of a list, or before the keys and values of a dict."""
+    """The header of a list, or of the keys and values of a dict."""
     made = msgpack.Packer(buf_size=64)
     head: bytes = made.pack_array_header(count) if cls is list else made.pack_map_header(count // 2)
     return head

@@ -280,7 +280,7 @@ class ScriptWriter:
         )
 
     def _place(self) -> str:
-        """Where in the value the writer is, as one would write it: ``value[3]['a']``."""
+        """The current position in the value as an expression: ``value[3]['a']``."""
         place, within, around = "value", "", ""
         for frame in self._frames:
             if frame.code == DICT:

@@ -150,4 +150,4 @@ BUILTIN: dict[type, TypeCodec] = {
     Counter: TypeCodec("Counter", _dump_counter, _load_counter),
     deque: TypeCodec("deque", lambda v: [list(v), v.maxlen], lambda p: deque(*p)),
 }
-"""What is written for each type, which is matched exactly: a subclass would come back as its parent."""
+"""The codec for each type. Types are matched exactly, because a subclass would come back as its parent."""

@@ -97,7 +97,7 @@ _CASTS_TO = {kind: "bfloat16" if kind in ("cpu", "hpu", "xla") else "float16" fo
 """The dtype of autocast by default, by the type of device."""
 
 DEFAULT_MODES: list[Any] = [True, False, True, [], "float32", "highest", False, False, "cpu", []]
-"""What `modes` gives in a process that changed none of them."""
+"""The result of `modes` in a process that changed none of them."""
 
 
 def modes() -> list[Any] | None:
@@ -462,7 +462,7 @@ def is_recording() -> bool:
 
 
 def recorded() -> int | None:
-    """How many operations this thread has recorded for backward passes, less some number that is always the same.
+    """The number of operations recorded for backward passes in this thread, up to a constant.
 
     None in torches that do not number them.
     """
@@ -472,7 +472,7 @@ def recorded() -> int | None:
 
 
 def compiled() -> int:
-    """How many graphs were compiled in this process."""
+    """The number of graphs compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
 
@@ -493,7 +493,7 @@ def is_in_backward() -> bool:
 
 
 def backward_passes() -> int | None:
-    """How many backward passes have begun in this process, less some number that is always the same.
+    """The number of backward passes begun in this process, up to a constant.
 
     None where that cannot be told: in torches that do not number them; and where this would be the first, on whose
     account torch starts a thread for each device, after which no forked child can run any. Costs about 10 us.
@@ -510,7 +510,7 @@ def backward_passes() -> int | None:
 
 
 def backward_passes_known() -> int | None:
-    """What `backward_passes` said last, in whichever thread; said now where it never was."""
+    """The last result of `backward_passes` in any thread; computed now if there is none."""
     return backward_passes() if _passes_known is None else _passes_known
 
 
@@ -528,7 +528,7 @@ def _begin_a_pass(torch: Any) -> int:
 
 @functools.cache
 def _smallest_pass(torch: Any) -> tuple[Any, Any, Any, list[int]]:
-    """What the smallest backward pass is made of, and where its number goes."""
+    """The inputs of the smallest possible backward pass, and the place of its number."""
     numbers: list[int] = []
     with torch.inference_mode(False), torch.enable_grad():
         leaf = torch.zeros((), requires_grad=True, device="cpu")
@@ -676,7 +676,7 @@ def _in_a_row(tensor: Any) -> Any:
 
 
 def _elements(shape: list[int], unusual: list[Any], dtype: Any) -> int:
-    """How many elements were written for a tensor. Raises `DamagedStore` for what never is."""
+    """The number of elements stored for a tensor. Raises `DamagedStore` if it is impossible."""
     if not unusual or not math.prod(shape):
         return math.prod(shape)
     steps, conj, neg = unusual
@@ -739,7 +739,7 @@ def _is_wrapped(torch: Any, tensor: Any) -> bool:
 
 
 def in_training(module: Any) -> str | None:
-    """What of a Module draws or counts because it is in training mode, in a few words; None where nothing does.
+    """What a Module does only in training mode (random numbers, running statistics), in a few words; None if nothing.
 
     That is known of torch's own layers. Of other classes it is said where their code reads `training`.
     """
@@ -803,7 +803,7 @@ def _reads_training(cls: type) -> bool:
 
 
 def versions(thing: object) -> Any:
-    """What tells that a Module's parameters or buffers were written to, or replaced; torch misses writes to `.data`."""
+    """A version that changes when a Module's parameters or buffers are written to or replaced; misses `.data`."""
     if not is_module(thing):
         return None
     held = [*thing.parameters(), *thing.buffers()]  # type: ignore[attr-defined]
@@ -829,7 +829,7 @@ def is_compiled(module: Any) -> bool:
 
 
 def named_apart(tensor: Any) -> tuple[list[Any], Iterator[memoryview]]:
-    """What tells a tensor from others but for its elements: dtype, shape, and what of strides and bits is not as usual.
+    """Everything that distinguishes a tensor except its elements: dtype, shape, and strides and flags if unusual.
 
     And the bytes of its elements, in memory order, each that is repeated once: its own memory where that lies so on the
     CPU, else a bit at a time. Raises `NotKeepable` for a tensor that has no plain row of elements.
@@ -879,7 +879,7 @@ def _parts(tensor: Any, most: int) -> Iterator[Any]:
 
 
 def plain_words(value: object) -> tuple[str, ...] | None:
-    """What a dtype, a device, a layout or a memory format of torch is called; None for anything else."""
+    """The name of a dtype, device, layout or memory format of torch; None for other values."""
     torch = loaded()
     if torch is None or not isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
         return None

@@ -1,1 +1,1 @@
-"""What is declared: nodes, pieces, the topology of a graph, its plan and its slices."""
+"""The declaration of a graph: nodes, pieces, topology, plan and slices."""

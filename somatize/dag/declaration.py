@@ -1,4 +1,4 @@
-"""What a graph was told: its topology, and of each node its implementation and its marks."""
+"""The declaration of a graph: its topology, and the implementation and marks of each node."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Declaration:
         return id
 
     def implementation(self, id: str) -> Implementation:
-        """What a node runs. Raises `UnknownNode`."""
+        """The implementation of a node. Raises `UnknownNode`."""
         return self.implementations[self.topology.known(id)]
 
     def marked(self, mark: str) -> dict[str, Any]:

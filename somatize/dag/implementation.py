@@ -1,4 +1,4 @@
-"""What a node runs: the thing it was declared with, and how that is called, read once where it is declared."""
+"""The implementation of a node: the object it was declared with, and its call signature, inspected once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def snake_case(name: str) -> str:
 
 
 def shown(thing: Any) -> str:
-    """How a sentence names a thing that may have an endless repr."""
+    """A short name of an object for error messages."""
     try:
         words = repr(thing)
     except Exception:
@@ -81,7 +81,7 @@ def _target(thing: Any) -> Any:
 
 
 _ARITIES: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-"""What was read of a method's function: a thousand instances of one class are read once."""
+"""Whether a function takes a ctx, by function: read once for all instances of a class."""
 
 
 def _read(thing: Any, target: Any) -> bool:
@@ -148,7 +148,7 @@ def _hands_on(signature: inspect.Signature) -> bool:
 
 
 def _wrapped(target: Any) -> Any:
-    """What a callable says that it wraps, bound as that is; None where it says nothing."""
+    """The callable that a callable wraps, bound like it; None if it wraps none."""
     if isinstance(target, partial):
         behind = _wrapped(target.func)
         return None if behind is None else partial(behind, *target.args, **target.keywords)

@@ -1,4 +1,4 @@
-"""What the nodes of a graph have to learn: their parameters, their state, and whether they train.
+"""Parameters, state and training mode of a graph's nodes.
 
 A node learns what it is (a torch Module), what its attributes are (a Module, a Parameter, a graph, or lists, tuples and
 dicts of them), what it is a method or a partial of, and as a function what its code and that of functions beside it
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
-"""What holds nothing: a list may have a million of them."""
+"""Types that hold no parameters; a list may contain a million of them."""
 
 
 class _Part(NamedTuple):
@@ -46,7 +46,7 @@ def named_parameters(declaration: Declaration) -> Iterator[tuple[str, Any]]:
 
 
 def state_dict(declaration: Declaration) -> dict[str, Any]:
-    """What `load_state_dict` takes, frozen nodes included; the tensors are those of the nodes themselves."""
+    """The state of all nodes, frozen ones included, as `load_state_dict` takes it; tensors are shared, not copied."""
     state: dict[str, Any] = {}
     for part in _parts(declaration):
         if _is_parameter(part.thing):
@@ -122,7 +122,7 @@ def _more(names: list[str]) -> str:
 
 
 def _parts(declaration: Declaration) -> list[_Part]:
-    """What the nodes hold, each thing once.
+    """The objects that hold parameters in the nodes, each once.
 
     What is held by several is frozen where one of them is. Where some hold it and the code of others names it, it is
     those who hold it that say so, and whose name it has.
@@ -141,7 +141,7 @@ def _parts(declaration: Declaration) -> list[_Part]:
 
 
 def _held(thing: Any, name: str) -> Iterator[tuple[str, Any, bool]]:
-    """What one node holds or, where the last says so, what its code names."""
+    """The objects held by one node or, if `name` says so, referred to by its code."""
     pending, seen = [(name, thing)], set()
     while pending:
         name, thing = pending.pop()
@@ -168,7 +168,7 @@ def _held(thing: Any, name: str) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _referred(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function has in its closure, what it wraps, and the globals its code names."""
+    """The objects in a function's closure, those it wraps, and the globals its code names."""
     from somatize.naming.bytecode import read
 
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

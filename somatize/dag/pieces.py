@@ -24,14 +24,14 @@ _DEVICE = re.compile(rf"(?:{_DEVICES})(?::(?:0|[1-9][0-9]*))?")
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """That a node goes item by item, or by up to `batch` items at once."""
+    """Mark of a node that is called once per item, or per batch of up to `batch` items."""
 
     batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """That a node's result is kept; `salt` is one more thing the kept result's name is made of.
+    """Mark of a node whose result is kept; `salt` is added to the name of the result.
 
     `ignoring` are the global names the node's code refers to whose values that name is not made of.
     """
@@ -42,14 +42,14 @@ class Cached:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """That a node no longer learns; `state` is what its state is called, or None where its content says it."""
+    """Mark of a node that no longer learns; `state` names its state, or is None if the content of the state counts."""
 
     state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What was declared of a node beside its implementation; None where nothing was said."""
+    """The marks declared for a node; None where a mark was not declared."""
 
     id: str | None = None
     device: str | None = None
@@ -313,7 +313,7 @@ def unfold(expression: Piece) -> tuple[list[Declared], list[tuple[int, int]]]:
 
 
 def implementation_of(part: Piece) -> Implementation:
-    """What a piece of one node, without marks, runs."""
+    """The implementation of a piece that is a single node without marks."""
     return part.implementation if isinstance(part, Leaf) else Implementation(part)
 
 

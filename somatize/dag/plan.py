@@ -95,7 +95,7 @@ def compiled(topology: Topology, marks: Mapping[str, Marks]) -> Plan:
 
 
 Compared = tuple[list[int], list[int], list[int], list[int]]
-"""What `somatize.worker.slice_runner` is told: readers, values, and which of these are shared, and held there."""
+"""Comparison orders for a host: readers, values, which values are shared, and which are held there."""
 
 
 class Slice(NamedTuple):
@@ -135,7 +135,7 @@ def slices(
 
 
 class _Units:
-    """Which steps may be together: those of one place that await the same, and of those the adjacent ones."""
+    """Groups of steps that can form a slice: adjacent steps of one host that await the same steps."""
 
     def __init__(self, plan: Plan, running: frozenset[int], alone: frozenset[int]) -> None:
         self.plan = plan
@@ -181,7 +181,7 @@ class _Units:
 
 
 def _awaited(units: _Units) -> list[int]:
-    """What each step awaits, as bits, of which each step that is read elsewhere has one."""
+    """The steps that each step awaits, as a bit set over the steps that are read elsewhere."""
     read = {s for number in units.running for s in units.before(number) if units.place(s) != units.place(number)}
     needs = [0] * len(units.plan)  # all it needs
     hosts: list[frozenset[str]] = [frozenset()] * len(units.plan)  # those it needs something of, and its own

@@ -58,15 +58,15 @@ class Topology:
         return [(before, after) for before, afters in self._after.items() for after in afters]
 
     def predecessors(self, name: str) -> list[str]:
-        """What feeds `name`, in the order the edges were declared."""
+        """The predecessors of `name`, in the order the edges were declared."""
         return list(self._before[self.known(name)])
 
     def successors(self, name: str) -> list[str]:
-        """What `name` feeds, in the order the edges were declared."""
+        """The successors of `name`, in the order the edges were declared."""
         return list(self._after[self.known(name)])
 
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """Of every name, what feeds it; the order of the keys is `order`."""
+        """The predecessors of every node; the keys are in topological order."""
         return {name: tuple(self._before[name]) for name in self.order()}
 
     def roots(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""What runs a graph: loops, scheduler, threads, kept results, calls to hosts."""
+"""Execution of a graph: loops, scheduler, threads, kept results, calls to hosts."""

@@ -1,4 +1,4 @@
-"""Which steps a forward has to take, and what each waits for: counts that change as they are done.
+"""The agenda of a forward: the steps to take, and counts of what each still waits for.
 
 Most forwards run every step once. Where results are kept, a step may be recalled in place of being run, and then what
 is above it may not have to run at all; and where a kept result proves damaged after all, it has to.
@@ -15,7 +15,7 @@ from somatize.dag.plan import Plan
 
 
 class Role(Enum):
-    """What a forward does about a step."""
+    """What a forward does with a step: run, recall or skip it."""
 
     SKIP = "skip"  # nobody needs its value
     RECALL = "recall"
@@ -35,7 +35,7 @@ def roles(plan: Plan, kept: Collection[int]) -> list[Role]:
 
 
 class Agenda:
-    """What is left to do in one forward, and the values that are still to be read.
+    """The steps that are left in one forward, and the number of readers each value still has.
 
     For the thread that walks the plan alone. `slots` holds each value from when its step was done until its last
     reader was.

@@ -103,7 +103,7 @@ def _since(start: int) -> str:
 
 
 class Outcome(NamedTuple):
-    """What became of one step; times in nanoseconds.
+    """The outcome of one step; times in nanoseconds.
 
     `before` and `after` are facts told around the step's own; `bytes` is the size of what was recalled. `place` says
     which items a mapped node was at. `missed` is a step that was to be recalled and has to run. `host` is where the

@@ -1,4 +1,4 @@
-"""What a forward would do about each node, found out without running one: by names, and by what the store holds."""
+"""A dry run: what a forward would do with each node, found by names and by the contents of the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WOULD = {Role.RECALL: "be recalled", Role.RUN: "run", Role.SKIP: "be skipped"}
 
 
 class Foresight(NamedTuple):
-    """What a forward would do about one node, and why."""
+    """What a forward would do with one node, and why."""
 
     node: str
     would: str
@@ -32,7 +32,7 @@ class Foresight(NamedTuple):
 
 
 class Foreseen(Mapping[str, Foresight]):
-    """What a forward would do, by node, in the order of the plan. It prints as a line per node."""
+    """What a forward would do, by node, in the order of the plan; prints one line per node."""
 
     def __init__(self, found: list[Foresight]) -> None:
         self._found = {one.node: one for one in found}
@@ -53,7 +53,7 @@ class Foreseen(Mapping[str, Foresight]):
 
 
 def foresee(cache: Cache) -> Foreseen:
-    """What a forward with what `cache` knows would do. Nothing runs."""
+    """Predict a forward from the names in `cache`; nothing runs."""
     found = roles(cache.plan, cache.hits)
     missing = {step.number for step in cache.plan.steps if _would_miss(step, found[step.number])}
     kept = _kept_before(cache) if missing else {}
@@ -87,7 +87,7 @@ def _training(cache: Cache, found: list[Role]) -> dict[int, str]:
 
 
 def _unseen(cache: Cache, step: Step) -> list[str]:
-    """What a kept node reads that no name can see."""
+    """The external reads of a kept node that its name does not cover."""
     name = cache.name(step.number)
     reads = cache.reads(name) if name is not None else ()
     return [unseen(reads)] if reads else []
@@ -112,7 +112,7 @@ def _why(cache: Cache, step: Step, kept: dict[str, list[KeptEntry]], training: d
 
 
 def _kept_before(cache: Cache) -> dict[str, list[KeptEntry]]:
-    """What each node kept before, by its id, the latest first: of equally near ones the latest is meant.
+    """The results each node kept before, by node id, latest first.
 
     What is the present name of another node is that one's, which had this id before.
     """

@@ -46,7 +46,7 @@ _FIXED = frozenset((type(None), bool, int, float, str, bytes))
 
 
 class Integrity:
-    """What one forward knows of how its values stand to their names. It may be used by several threads.
+    """Compares the values and nodes of one forward with what their names were made of. Thread-safe.
 
     `ordered` says that nodes run one after another, in the order of their numbers, and `inner` that this forward runs
     inside of another.
@@ -58,14 +58,14 @@ class Integrity:
         self._ordered = ordered
         self._steps = cache.plan.steps
         self._broken: dict[int, str] = {}
-        """Of each step whose value is another than its name says, why."""
+        """Reasons by step whose value differs from its name."""
         self._spoiled: dict[int, str] = {}
-        """Of each step whose value changed at its host after those that read it there, why."""
+        """Reasons by step whose value changed at its host after it was read there."""
         self._digests: dict[int, str | None] = {}
-        """Of values that others could change before they are read; None for what cannot be compared."""
+        """Digests by value that other code could change before it is read; None if it cannot be compared."""
         self._objects: dict[int, int] = {}
         self._when: dict[int, int] = {}
-        """Of each value the id of the object, and how many steps had begun when it was there."""
+        """By value: the id of the object, and the number of steps begun when it was made."""
         self._lock = threading.Lock()
         self._started = self._running = self._tickets = 0
         self._inner = inner
@@ -74,7 +74,7 @@ class Integrity:
             self._meet_others()
         self._order: list[int] = []
         self._went: dict[int, int] = {}
-        """Of each slice that goes to a host, by its first step, how many steps had begun here."""
+        """By first step of a slice at a host: the number of steps begun here when it was sent."""
         self._readers: dict[int, list[int]] = {}
         for step in self._steps:
             for source in step.inputs:
@@ -97,7 +97,7 @@ class Integrity:
                 self.checked.update(source for source in step.inputs if source in running)
 
     def missed(self, number: int) -> None:
-        """What was to be recalled has to run after all, out of order."""
+        """Note that a step which was to be recalled has to run, out of order."""
         with self._lock:
             self._ordered = False
             self._hits.discard(number)
@@ -167,11 +167,11 @@ class Integrity:
         self._digests[number] = self._digest(value)
 
     def broken(self, number: int) -> str | None:
-        """Why the value of what feeds a step is another than its name says, if it is."""
+        """The reason why the input of a step differs from its name, or None."""
         return next((self._broken[one] for one in self._steps[number].inputs if one in self._broken), None)
 
     def why(self, number: int) -> str | None:
-        """Why the value of a step, or of what feeds it, is another than its name says, if it is."""
+        """The reason why the value of a step or its input differs from its name, or None."""
         return self._spoiled.get(number) or self._broken.get(number) or self.broken(number)
 
     def breaks(self, number: int, why: str) -> None:
@@ -179,7 +179,7 @@ class Integrity:
         self._broken[number] = why
 
     def changed(self, number: int, value: Any, *, own: bool = True, given: bool = True) -> str | None:
-        """What is another now than when a step was named, in words; None where nothing is.
+        """What changed since a step was named, in words; None if nothing did.
 
         Compared are the values that it is `given`, and what it is made of itself (`own`).
         """
@@ -198,7 +198,7 @@ class Integrity:
         self._went[one.steps[0]] = self._started
 
     def changed_before_it_went(self, number: int, one: Slice, slots: list[Any]) -> str | None:
-        """What is another now than when a step was named, for one that goes to a host."""
+        """What changed between the naming of a step and its departure to a host, in words."""
         return self._given_changed(number, one, slots) or self._own_changed(number)
 
     def changed_on_the_way(self, one: Slice, slots: list[Any]) -> None:
@@ -223,7 +223,7 @@ class Integrity:
         return None
 
     def compared_at_host(self, one: Slice, held: list[int]) -> Compared:
-        """What the host of a slice compares: before which steps, which values, and what of them is shared and held."""
+        """The comparison orders for the host of a slice: steps, values, and which values are shared and held."""
         readers = [number for number in one.steps if number in self.checked]
         kept = [number for number in readers if self._steps[number].marks.cached is not None]
         values = {source for number in self.checked for source in self._steps[number].inputs or (INPUT,)}
@@ -231,7 +231,7 @@ class Integrity:
         return readers, sorted({*values, *kept}), shared, held
 
     def changed_at_host(self, one: Slice, steps: Collection[int], values: Collection[int]) -> None:
-        """What a slice that came back says of its steps: they were given what had changed, or values changed later."""
+        """Take over a returned slice's findings: steps whose input had changed, and values that changed later."""
         for number in one.steps:
             if number in steps:
                 sources = self._steps[number].inputs or (INPUT,)

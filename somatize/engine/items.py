@@ -35,7 +35,7 @@ _LITTLE = 64 << 10
 
 
 class ItemMemory:
-    """What is kept of the items of one mapped node, in one forward.
+    """Kept results of the items of one mapped node in one forward.
 
     `beside` says whether what the node is made of, and its items, could be changed by others since it began.
     """
@@ -60,7 +60,7 @@ class ItemMemory:
         self.kept_bytes = self.kept_took = self.kept = self.recalled_bytes = 0
 
     def name(self, item: Any) -> str | None:
-        """What the answer to an item is called; None where it cannot be named, which is said."""
+        """The name of an item's result; None if it cannot be named, which is warned about once."""
         try:
             given = self._cache.item(self._number, item)
             if self._looked is None:
@@ -199,10 +199,10 @@ class ItemMemory:
 
 
 class Memory(Protocol):
-    """What is kept of single items; names are texts."""
+    """Storage of single items' results; names are texts."""
 
     def name(self, item: Any) -> str | None:
-        """What the answer to an item is called; None where it cannot be named."""
+        """The name of an item's result; None if it cannot be named."""
 
     def claim(self, names: list[str]) -> set[str]:
         """Those of the names that are the caller's to compute."""
@@ -252,7 +252,7 @@ class Through:
         self.items = self.ran = self.recalled = self.failed = 0
         self.answers: list[Any] = []
         self.place = ""
-        """Which items the node was at, for the note on what it raised."""
+        """The items the node was processing, for the note on an exception."""
         self._node = node
         self._call = call
         self._batch = batch
@@ -453,7 +453,7 @@ class Dealing:
         self._at_once = batch or _AT_ONCE
         self._width = trips.width(number)
         self.window = self._at_once * _ROUNDS * self._width
-        """How many items are asked for at once."""
+        """The number of items looked up at once."""
 
     def begins(self, places: Sequence[int]) -> None:
         """Say the places of the items that are asked for next."""

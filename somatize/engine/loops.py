@@ -323,7 +323,7 @@ def _observe_agenda(
 
 
 def foreseen(program: Program, given: Any, keeping: Keeping, seed: object = None) -> Foreseen:
-    """What a forward would do; nothing runs."""
+    """Predict what a forward would do with each node; nothing runs."""
     from .foresight import foresee
     from .steps import cache_of
 
@@ -334,7 +334,7 @@ def foreseen(program: Program, given: Any, keeping: Keeping, seed: object = None
 
 
 def to_keep(program: Program, store: Any, refresh: Iterable[str], *, write: bool) -> Keeping:
-    """What a forward is told of keeping. A path is opened once per program and stays open with it."""
+    """The `Keeping` of a forward. A store given as a path is opened once per program and stays open with it."""
     # What is asked of the types comes last: of an abstract one it is dear in a hit, as is to import the store's class.
     ids = () if refresh == () else _ids(refresh)
     if not hasattr(type(store), "opened"):

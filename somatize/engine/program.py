@@ -47,7 +47,7 @@ class _Waiting:
 
 
 Source: TypeAlias = int | tuple[tuple[str, int], ...] | None
-"""Where a step's input lies: a slot, several by id, or None where the step before hands it on."""
+"""The input of a step: a slot, several slots by id, or None if the previous step hands its value on."""
 
 INPUT = -1
 """The slot that holds the graph's own input: the last one."""
@@ -64,7 +64,7 @@ class Bound(NamedTuple):
 
 
 Moves: TypeAlias = tuple[Source, tuple[int, ...], int, str | None, tuple[int, str]]
-"""What the sequential loops do around a call that is not simply handed one value and hands on another.
+"""The work of the sequential loops around a call that does not simply hand one value on.
 
 Where its input lies, which slots are let go after it, the slot its value goes to (-1 where it is handed on and
 never stored), its device; and its number and id.
@@ -78,13 +78,13 @@ Brief: TypeAlias = tuple[Any, Ctx | None, Moves | None]
 
 
 class Keeping(NamedTuple):
-    """What a forward was told of keeping results."""
+    """The arguments of a forward about keeping results."""
 
     store: Any
     refresh: tuple[str, ...] = ()
     write: bool = True
     seed: int | None = None
-    """What the nodes' random generators are seeded from, which counts in every name then."""
+    """The seed of the nodes' random generators; it counts in every name."""
 
 
 class Program:
@@ -97,7 +97,7 @@ class Program:
         self.running: list[Forward] = []
         """The watched forwards that run just now, for threads that have no context."""
         self.refusal = _refusal(plan)
-        """What a forward raises before anything runs: a class of error, and its sentence."""
+        """The error that every forward raises before anything runs: its class and message."""
         self.named = _cached_and_above(plan)
         """The steps that need a name for something to be kept: the cached ones and all above them, in order."""
         self.keeps = bool(self.named)
@@ -117,16 +117,16 @@ class Program:
         """Whether, with nothing to keep, its steps are calls one after the other."""
         """Whether a forward that keeps nothing is a walk along the steps."""
         self.agenda: Any = None
-        """That of a forward in which every step runs; made where one is first walked by, and copied for each."""
+        """The agenda of a forward in which every step runs; made on first use and copied for each forward."""
         self.slices: dict[Any, Any] = {}
-        """What was found to go where, by which steps run."""
+        """Slices by the set of steps that run."""
         self.implementations = implementations
         self.marks = [step.marks for step in plan.steps]
         self._stores: dict[Any, Any] = {}
         self.namer: Any = None
         """Made where something is first to be kept; it remembers what it found of each node."""
         self.said: set[tuple[str, str]] = set()
-        """What was said of what is kept of each node, or is not; once is enough."""
+        """Warnings already given about kept results, by node; each is given once."""
         self._synchronised: Program | None = None
         self._seeded: Program | None = None
         self.waits = False
@@ -134,7 +134,7 @@ class Program:
         self.steps = [self._bind(step, implementations[step.node]) for step in plan.steps]
         lone_last = bool(plan.steps) and plan.leaves == (len(plan.steps) - 1,)
         self.leaf: Source = self._leaf()
-        """Where the forward's value lies if every value is stored."""
+        """The slots of the forward's result if every value is stored."""
         self.answer = None if lone_last or not plan.steps else self.leaf
         """The same for the sequential loops; None where it is what they have in hand at the end."""
         self.full: list[Line] = [self._line(step, lone_last) for step in plan.steps]
@@ -144,7 +144,7 @@ class Program:
         self.stores = any(moves is not None and moves[:3] != _IDLE for *_, moves in self.full)
         self.unwatched = Forward()
         self.unwatched.key, self.unwatched.gate = self.key, None
-        """What every unwatched forward that runs inside of no other is: they have nothing of their own."""
+        """The state shared by all unwatched outermost forwards."""
         self._empty = [None] * len(self.steps)
 
     def synchronised(self) -> Program:
@@ -186,7 +186,7 @@ class Program:
         return leaves[0] if leaves else INPUT
 
     def source(self, index: int) -> Source:
-        """Where the input of a step lies if every value is stored, none handed on."""
+        """The input of a step if every value is stored and none handed on."""
         step = self.plan.steps[index]
         if len(step.inputs) == 1:
             return step.inputs[0]
@@ -227,7 +227,7 @@ def fetch(slots: Any, source: Source) -> Any:
 
 
 def answered(slots: Any, source: Source) -> Any:
-    """What a forward returns: the value of its leaf, or a dict of several by id.
+    """The result of a forward: the value of its leaf, or a dict of several by id.
 
     Raises `GraphError` where several leaves return one iterator.
     """
@@ -332,7 +332,7 @@ def _refusal(plan: Plan) -> tuple[type[SomatizeError], str] | None:
 
 
 def unfrozen(plan: Plan) -> str | None:
-    """What is wrong with a plan whose cached nodes are not frozen, or fed by one that is not; None if nothing is."""
+    """The error for cached nodes that are not frozen or are fed by one that is not; None if there is none."""
     loose: dict[int, str] = {}
     for step in plan.steps:
         above = next((loose[source] for source in step.inputs if source in loose), None)

@@ -23,7 +23,7 @@ from .agenda import Agenda, Role
 from .program import INPUT, Program
 
 NOBODY, FACTS, SHOWN = 0, 1, 2
-"""Who watches a forward: nobody, somebody who is told facts, or also a status that shows the tasks of node code."""
+"""Watchers of a forward: none, told facts, or also a status that shows tasks of node code."""
 
 HELD = object()
 """Stands for a value that stayed at its host."""
@@ -53,12 +53,12 @@ class Trip(NamedTuple):
     modes: list[Any] | None = None
     """The modes of torch it runs in, as `tensors.modes` gives them; None for those nobody changed."""
     compares: Compared | None = None
-    """Where results are kept, what is compared there."""
+    """The comparisons to make at the host, where results are kept."""
 
     seed: int | None = None
-    """What the random generators are seeded from before each node, if they are."""
+    """The seed of the random generators before each node, if any."""
     places: Sequence[int] = ()
-    """Of items that are sent, which of all they are."""
+    """The positions of the sent items among all items."""
 
     @property
     def grad(self) -> bool:
@@ -67,7 +67,7 @@ class Trip(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """What became of a trip: the values that came back by step, or what was raised and at which step.
+    """The result of a trip: the returned values by step, or the exception and its step.
 
     `told` says that the host told the `failed` of that step itself, or that none is due. `place` says which items it
     was at; where items were sent, `done` are the answers to those before, and `failed` how many were at fault.
@@ -86,7 +86,7 @@ class HostBroker(Protocol):
     """Knows a worker, or several, for each host."""
 
     def hosts(self) -> Mapping[str, int]:
-        """How many workers each host has. Raises `BrokerClosed`."""
+        """The number of workers of each host. Raises `BrokerClosed`."""
 
     def carry(self, trip: Trip, hear: Callable[[Said], None], at: int = 0) -> Landed:
         """Take a trip to the `at`-th worker of its host and back, whatever becomes of it.
@@ -112,7 +112,7 @@ class HostBroker(Protocol):
 
 
 def nodes_at_hosts(program: Program, *, named: bool = False) -> dict[str, dict[str, Any]]:
-    """What the nodes of a plan run, by their hosts and ids; or of those whose results need names."""
+    """The objects that nodes at hosts run, by host and id; optionally only of results that need names."""
     found: dict[str, dict[str, Any]] = {}
     for step in program.plan.steps:
         if step.marks.host is not None and (not named or step.number in program.named):
@@ -175,7 +175,7 @@ class Trips:
         return one if len(one.steps) == len(self._program.plan) and not one.alone else None
 
     def agenda(self, slots: list[Any]) -> Agenda:
-        """What is to be done, in slices, where every step runs."""
+        """The agenda in slices, where every step runs."""
         agenda, self._by_head = self._all()
         return agenda.copied(slots)
 
@@ -252,7 +252,7 @@ class Trips:
         return one.host if one is not None and one.alone else None
 
     def width(self, number: int) -> int:
-        """How many workers the items of a node go to."""
+        """The number of workers that the items of a node are distributed to."""
         return self.broker.hosts()[self._by_head[number].host]
 
     def go_with_items(self, number: int, items: list[Any], places: Sequence[int], at: int) -> Landed:
@@ -275,7 +275,7 @@ class Trips:
         return self.broker.carry(trip, self.hearing(one.host, items=node), at)
 
     def hearing(self, host: str, *, items: str | None = None) -> Callable[[Said], None]:
-        """What is done about each thing that `host` says; facts about the items of node `items` are summed up here."""
+        """A handler for the messages of `host`; facts about the items of node `items` are summed up."""
 
         def hear(said: Said) -> None:
             if self._forward.over:

@@ -94,7 +94,7 @@ class Claims:
 
 
 class Owner:
-    """Whose names are given up when it is gone."""
+    """Owner of claims; they are released when it is garbage collected."""
 
     __slots__ = ("__weakref__",)
 
@@ -112,7 +112,7 @@ class _HeldClaim:
 
 
 CLAIMS = Claims()
-"""What threads of this process compute just now, by store and name."""
+"""The results that threads of this process are computing, by store and name."""
 
 
 class Found(NamedTuple):
@@ -128,7 +128,7 @@ class _NotKept(Exception):
 
 
 class Cache:
-    """What one forward knows of kept results. Its names are those of the input as it was handed in."""
+    """The kept results of one forward; names are those of the input as it was handed in."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Cache:
         opened = store.opened
         self.keeping = keeping and opened.writable
         self.unnamed: dict[int, str] = {}
-        """Of each step that has no name, why."""
+        """Reasons by step that has no name."""
         self._implementations = program.implementations
         self._to_name = program.named
         self._namer: Namer = program.namer
@@ -168,11 +168,11 @@ class Cache:
         self.hits = {number for number, digest in wanted.items() if digest in self._at_hand}
 
     def name(self, number: int) -> Name | None:
-        """What the result of a step is called if it is to be kept; None if it is not, or has no name."""
+        """The name of a step's result if it is to be kept; None if it is not, or has no name."""
         return self.names.get(number) if self.plan.steps[number].marks.cached is not None else None
 
     def reads(self, name: Name) -> tuple[Read, ...]:
-        """What code reads that its name cannot see; a forward's seed is in the name."""
+        """External reads of a node's code that its name does not cover; a seed is part of the name."""
         return name.reads if self._seed is None else tuple(read for read in name.reads if not is_seeded(read))
 
     def refreshes(self, number: int) -> bool:
@@ -197,7 +197,7 @@ class Cache:
             raise Unnameable(_why(error)) from error
 
     def named_now(self, number: int) -> Name:
-        """What the result of a step would be called if it were named now, fed as it was. Raises as naming does."""
+        """The name that a step's result would have if it were named now. Raises `Unnameable`."""
         return self._named(self._namer.opened(), number, self.names)
 
     def input_is_as_named(self, input_: Any) -> bool:
@@ -214,7 +214,7 @@ class Cache:
         return as_it_is(value)
 
     def gradient_of(self, value: Any) -> str | None:
-        """Why what is made of a value cannot be recalled, if a gradient flows through it from the input."""
+        """Why a result cannot be recalled because a gradient flows through the value from the input, or None."""
         if self.gradient and carries_gradient(value):
             return _GRADIENT
         return None
@@ -243,11 +243,11 @@ class Cache:
             return value
 
     def gradient_of_input(self) -> str | None:
-        """Why nothing is recalled, if that is a gradient that is to flow from the input."""
+        """The reason why nothing is recalled because a gradient has to flow from the input, or None."""
         return _GRADIENT if self.gradient else None
 
     def training(self, number: int) -> str | None:
-        """Why the result of a step cannot be recalled, if that is the mode of its modules."""
+        """The reason why a step cannot be recalled because of the training mode of its modules, or None."""
         node = self.plan.steps[number].node
         words = training_in(self._implementations[node].thing)
         if words is None:
@@ -257,7 +257,7 @@ class Cache:
         )
 
     def recall(self, digest: str) -> Found | None:
-        """What is kept under a name, made anew; None where there is nothing. What is damaged is nothing, and said."""
+        """The value kept under a name, decoded, or None. A damaged one counts as absent, with a warning."""
         began = clock()
         try:
             data = storage.recall(self.store.opened, digest, self._at_hand.pop(digest, None))
@@ -346,12 +346,12 @@ class Cache:
         return self._drawn(name, self.plan.steps[number].node, place)
 
     def _ignoring(self) -> tuple[str, ...]:
-        """What does not count in the code that comes with the input: all that a node says it does not depend on."""
+        """Attributes that do not count in code reached through the input: those that nodes declare as irrelevant."""
         marks = [self.plan.steps[number].marks.cached for number in self._to_name]
         return tuple(sorted({name for one in marks if one is not None for name in one.ignoring}))
 
     def _wanted(self) -> dict[int, str]:
-        """What is looked for in the store, by step; nothing where a gradient is to flow from the input."""
+        """The names to look up in the store, by step; empty if a gradient has to flow from the input."""
         if self.gradient:
             return {}
         steps, refresh = self.plan.steps, self._refresh
@@ -387,7 +387,7 @@ _GRADIENT = (
 
 
 def _nowhere(_data: bytes | memoryview) -> None:
-    """Where what is only made is written."""
+    """A writer that discards its data."""
 
 
 def _write_if(
@@ -415,7 +415,7 @@ def notice(sentence: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    """Why something has no name: what stands in the way, or what code of the user's raised when it was asked."""
+    """The reason why something has no name: the obstacle, or the exception raised by user code."""
     return str(error) if isinstance(error, Unnameable) else f"naming it raised {type(error).__name__}: {error}"
 
 

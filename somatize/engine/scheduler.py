@@ -79,7 +79,7 @@ class Crew:
         self._jobs.put(job)
 
     def outcome(self) -> Outcome | Back:
-        """What came of the next job that ends; waits for it. Raises RuntimeError where no thread could be started."""
+        """Wait for the next job to end and return its outcome. Raises RuntimeError if no thread could be started."""
         outcome = None
         while outcome is None:
             try:
@@ -225,7 +225,7 @@ class Walk:
         return of_all.copied(self.slots)
 
     def _recall_all(self) -> None:
-        """What is kept comes first, as only then is it certain what has to run, and so what goes where."""
+        """Recall all kept results first: only then is it certain what has to run and which slices are needed."""
         runs = []
         while self.agenda:
             number = self.agenda.take()

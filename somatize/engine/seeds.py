@@ -48,7 +48,7 @@ class _Seeding:
         self.owner: dict[str, int] = {}
         self.seeds: list[int] = []
         self.now: bytes | None = None
-        """What the generators were seeded from last, for a library that is imported only now."""
+        """The last seed, for a library that is imported later."""
 
     def enter(self) -> None:
         # One operation of C, as another thread may come at any time.

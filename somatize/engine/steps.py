@@ -1,4 +1,4 @@
-"""How one step is carried out: called, recalled, kept, or gone through item by item; and what is told of it."""
+"""Execution of one step: call, recall, keep, or process item by item, and the facts about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def cache_of(program: Program, given: Any, keeping: Keeping, forward: Forward | None) -> Cache:
-    """What this forward knows of kept results. Raises `UnknownNode` and `GraphError` for what is to be refreshed."""
+    """The kept results of this forward. Raises `UnknownNode` and `GraphError` for wrong names in `refresh`."""
     return Cache(
         program,
         keeping.store,
@@ -216,7 +216,7 @@ class Works(Calls):
             CLAIMS.release([claim], owner)
 
     def _changed_meanwhile(self, number: int, value: Any, run: Run) -> str | None:
-        """Why a result is not kept after all, if something was changed by a node that ran beside its own."""
+        """The reason why a result is not kept because a node that ran at the same time changed something, or None."""
         assert self._integrity is not None
         own, given = self._integrity.beside(run)
         why = self._integrity.changed(number, value, own=own, given=given) if own or given else None
@@ -331,7 +331,7 @@ class Works(Calls):
 
 
 def caller(step: Bound) -> Callable[[Any], Any]:
-    """What gives the answer of a mapped node to one item, or one batch."""
+    """The function that a mapped node applies to one item, or one batch."""
 
     def answer(item: Any) -> Any:
         found = step.runner.forward(item) if step.ctx is None else step.runner.forward(item, step.ctx)
@@ -343,7 +343,7 @@ def caller(step: Bound) -> Callable[[Any], Any]:
 
 
 def seeding_items(seed: int, node: str, places: Sequence[int] | None = None) -> Callable[[Sequence[int]], None]:
-    """What seeds the generators before each item, or batch, of a mapped node, given which these are.
+    """A function that seeds the generators before each item or batch of a mapped node, given their positions.
 
     With `places` they are these of all items, as where only some of them were sent.
     """

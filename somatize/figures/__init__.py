@@ -1,1 +1,1 @@
-"""What every figure shares: plotly, the theme, notebook cells, and the drawing of a graph."""
+"""Common parts of figures: plotly, the theme, notebook output, and the drawing of a graph."""

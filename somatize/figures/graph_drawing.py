@@ -38,7 +38,7 @@ class Band:
 
     @property
     def layers(self) -> int:
-        """How many nodes lie one below the other."""
+        """The number of layers, which lie one below the other."""
         return self.last - self.first + 1
 
 
@@ -244,7 +244,7 @@ def _counts(look: Theme, tops: list[float], edges: dict[tuple[int, int], int]) -
 
 
 _MOST_EDGES, _MOST_LETTERS = 480, 48_000
-"""What Mermaid draws by default is 500 edges of 50,000 letters."""
+"""Limits below Mermaid's defaults of 500 edges and 50,000 characters."""
 _PLAIN = re.compile(r"[^\w .,:()/=+…·●❄⋮-]")
 _LIST = re.compile(r"^(\s*)([-+*]|\d+[.)])(\s|$)")
 
@@ -335,7 +335,7 @@ def figure(declaration: Declaration, theme: str | None = None, foreseen: Sights 
 
 
 def picture(declaration: Declaration, theme: str | None = None, foreseen: Sights | None = None) -> Picture:
-    """What the figure is made of, as plain dicts; with `foreseen`, what a forward would do is on each box."""
+    """The figure of a graph as plain dicts; with `foreseen`, each box shows what a forward would do."""
     look = themes.theme_of(theme)
     wiring = Wiring(declaration.topology)
     if not len(wiring):
@@ -360,7 +360,7 @@ def mermaid(declaration: Declaration) -> str:
 
 
 def in_a_cell(declaration: Declaration) -> dict[str, Any]:
-    """What a notebook shows of a graph, by media type; without plotly, Mermaid text, which JupyterLab draws."""
+    """The notebook output of a graph by media type; without plotly, Mermaid text, which JupyterLab draws."""
     shown: dict[str, Any] = {"text/plain": declaration.shown()}
     if not plotly_backend.installed():
         return {"text/markdown": f"```mermaid\n{mermaid(declaration)}```\n", **shown}
@@ -381,7 +381,7 @@ class _AbsentNode:
 
 
 def recorded(described: Mapping[str, Any], theme: str | None = None) -> Picture:
-    """What the figure of a recorded graph is made of: traces and a layout, as for a graph that is there.
+    """The figure of a recorded graph as traces and layout.
 
     `described` is one of the ``graphs`` that `record.about` gives. Raises KeyError for what is no such description.
     """

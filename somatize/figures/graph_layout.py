@@ -89,7 +89,7 @@ def _mean(numbers: list[float], otherwise: float) -> float:
 
 
 class Pass(NamedTuple):
-    """That an arrow goes through layers `first` to `last` of a block, past what is there."""
+    """An arrow that passes through layers `first` to `last` of a block."""
 
     block: LayoutBlock
     first: int
@@ -134,7 +134,7 @@ def _assign(lanes: Lanes, block: LayoutBlock, spans: Mapping[LayoutBlock, tuple[
 
 
 def passes_of(source: LayoutBlock, target: LayoutBlock) -> list[Pass]:
-    """What an arrow goes past, from its source downwards."""
+    """The blocks that an arrow passes, from its source downwards."""
     out, into = list(_ancestors(source)), list(_ancestors(target))
     while len(out) > 1 and len(into) > 1 and out[-2] is into[-2]:
         out.pop()
@@ -292,7 +292,7 @@ class _Placing:
         return LANE * (count + 0.5) if count else 0.0
 
     def _cells(self, block: LayoutBlock) -> tuple[int, float, int]:
-        """How many columns a crowd has, how wide a cell is, and how many rows there are."""
+        """The grid of a crowd: number of columns, width of a cell, number of rows."""
         cell = max(self.width_of(node) for node in block.nodes)
         count = len(block.nodes)
         # As wide as a narrow page holds, or beyond that about three times as wide as high.
@@ -337,7 +337,7 @@ class _Placing:
                 self._put(child, inside + self.inner[block][child] - self.widths[child] / 2)
 
     def _inside(self, block: LayoutBlock) -> float:
-        """Where what is in a block begins."""
+        """The upper left corner of the area inside a block."""
         return self.left[block] + PAD * block.framed + self.spare.get(block, 0.0) / 2
 
     def _middle(self, block: LayoutBlock) -> float:

@@ -28,14 +28,14 @@ def sign(sights: Sights | None, node: str) -> list[str]:
 
 
 def reasons(sights: Sights | None, node: str) -> list[str]:
-    """What the hover says of it, line by line."""
+    """The hover lines about what a forward would do with a node."""
     if sights is None or node not in sights:
         return []
     return [f"would {sights[node].would}", *(f"   {themes.escaped(why, 100)}" for why in sights[node].why)]
 
 
 def notes(sights: Sights | None, nodes: Sequence[str]) -> list[str]:
-    """What the signs on a drawing mean, as far as there are any."""
+    """The legend of the signs used on a drawing."""
     found = {sights[node].would for node in nodes if node in sights} if sights is not None else set()
     return [f"{sign} would {would}" for would, sign in SIGNS.items() if would in found]
 
@@ -81,7 +81,7 @@ def _is_kept_apart(thing: Any, name: str) -> bool:
 
 
 def _kept_apart(thing: Any, name: str) -> Any:
-    """What a torch Module holds under a name, in the places where it keeps such things, or a slot."""
+    """The attribute of a torch Module in its parameter, buffer and module dicts, or in a slot."""
     for place in ("_parameters", "_modules", "_buffers"):
         held = getattr(thing, "__dict__", {}).get(place)
         if isinstance(held, dict) and name in held:
@@ -123,7 +123,7 @@ _LETTER, _SMALL, _WIDEST = 7.0, 6.4, 22
 _MARGIN = 16
 _NARROWEST, _EDGE = 340, 2
 _SHOWN = {"cached": "●", "frozen": "❄", "mapped": "⋮"}
-"""What marks a box."""
+"""The symbols of marks on a box."""
 _FRAME = "rgba(128,128,128,0.55)"
 
 Picture = tuple[list[dict[str, Any]], dict[str, Any]]
@@ -243,7 +243,7 @@ def _boxes(
 
 
 def _legend(look: Theme, device: str | None, fill: str | None) -> dict[str, Any]:
-    """What the fill of a device's boxes is called; it has no place in the picture itself."""
+    """A legend entry for the fill of a device's boxes."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -260,7 +260,7 @@ def _legend(look: Theme, device: str | None, fill: str | None) -> dict[str, Any]
 
 
 def told(wiring: Wiring, node: int, marks: Marks, thing: Any, foreseen: Sights | None = None) -> str:
-    """What the hover says of a node: its class with its arguments, where it runs, its marks, its neighbours."""
+    """The hover text of a node: class and arguments, place, marks, neighbours."""
     lines = [f"<b>{themes.escaped(wiring.names[node], 80)}</b>", themes.escaped(class_of(thing), 80)]
     lines += [f"   {themes.escaped(name)} = {themes.escaped(value)}" for name, value in arguments_of(thing)]
     said = {"on": marks.device, "at": marks.host}
@@ -325,7 +325,7 @@ def _layout(
 def notes_of(
     wiring: Wiring, marks: Sequence[Marks], frames: Sequence[Frame], foreseen: Sights | None = None
 ) -> list[str]:
-    """What the signs of a drawing mean, as far as there are any."""
+    """The legend of the signs used on a drawing."""
     said = [counted(sum(len(after) for after in wiring.after), "edge")]
     said += [f"{sign} {word}" for word, sign in _SHOWN.items() if any(getattr(one, word) is not None for one in marks)]
     said += notes(foreseen, wiring.names)

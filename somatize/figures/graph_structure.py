@@ -109,7 +109,7 @@ class _Shape:
         return children[0] if len(children) == 1 else self._block(BRANCHES, nodes, children)
 
     def _kin(self, node: int) -> tuple[object, ...]:
-        """What nodes of one crowd have in common."""
+        """The key by which nodes of one crowd are grouped."""
         return self.hosts[node], frozenset(self.wiring.before[node]), frozenset(self.wiring.after[node])
 
     def _connected(self, nodes: list[int]) -> LayoutBlock:

@@ -119,12 +119,12 @@ def at_cell_end(then: Callable[[], None]) -> Callable[[], None]:
 
 
 def view_of(canvas: Canvas) -> dict[str, Any]:
-    """What an output holds in which a canvas is shown."""
+    """The content of a notebook output that shows a canvas."""
     return {"version_major": 2, "version_minor": 0, "model_id": canvas.model_id}
 
 
 def about_view(canvas: Any) -> dict[str, Any]:
-    """What is said beside such an output: in Colab, where the code of a widget that is none of its own comes from."""
+    """The metadata of a notebook output: in Colab, the source of the code of third-party widgets."""
     made = canvas._repr_mimebundle_()
     return dict(made[1]) if isinstance(made, tuple) else {}
 

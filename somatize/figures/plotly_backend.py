@@ -63,7 +63,7 @@ def html(shown: go.Figure, *, alone: bool) -> str:
 
 
 def bundle(shown: go.Figure) -> dict[str, Any]:
-    """What a notebook shows of a figure, by media type: as plotly's renderer has it, and always plotly's own type."""
+    """The notebook output of a figure by media type: plotly's renderer's, and always plotly's own type."""
     return {"application/vnd.plotly.v1+json": json.loads(shown.to_json()), **shown._repr_mimebundle_(None, None)}
 
 

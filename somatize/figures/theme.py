@@ -33,7 +33,7 @@ _NARROW, _TITLE_WIDTH = 370, 42
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """What a figure is drawn with."""
+    """Colours, type and sizes of a figure."""
 
     ink: str
     faint: str
@@ -80,7 +80,7 @@ def tint(colour: str, opacity: float) -> str:
 
 
 def layout(theme: Theme, **more: Any) -> dict[str, Any]:
-    """What every figure's layout begins with."""
+    """The base layout of every figure."""
     return {
         "template": {},
         "autosize": "width" not in more,
@@ -106,7 +106,7 @@ def layout(theme: Theme, **more: Any) -> dict[str, Any]:
 
 
 def axis(theme: Theme, **more: Any) -> dict[str, Any]:
-    """What every axis begins with: thin lines, no box, no line at zero."""
+    """The base settings of every axis: thin lines, no box, no zero line."""
     return {
         "gridcolor": theme.grid,
         "linecolor": theme.grid,
@@ -154,7 +154,7 @@ def legend(y: float) -> dict[str, Any]:
 
 
 def legend_height(data: Sequence[Mapping[str, Any]], beside: float = 0.0) -> int:
-    """How high the legend of these traces is in a narrow figure, where it has the most rows.
+    """The height of the legend of these traces in a narrow figure, where it has the most rows.
 
     `beside` is how wide the labels of the axis are, to the right of which it begins.
     """
@@ -176,7 +176,7 @@ def legend_height(data: Sequence[Mapping[str, Any]], beside: float = 0.0) -> int
 
 
 def in_the_middle(theme: Theme, words: str, y: float = 0.5) -> dict[str, Any]:
-    """What a figure says in the place of what it cannot draw."""
+    """The annotation shown in the place of a panel that cannot be drawn."""
     return {
         "text": "<br>".join(escaped(line) for line in wrapped(words, 44)),
         "x": 0.5,

@@ -1,4 +1,4 @@
-"""What a kept result is called: a name made of all that its value depends on, and of nothing else.
+"""The name of a kept result: a digest of everything that its value depends on, and of nothing else.
 
 A `Namer` is made once per program and remembers what it found of each node; each forward, and each look ahead,
 opens it once, and asks for the names of its nodes from the roots down::

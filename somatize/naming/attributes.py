@@ -92,7 +92,7 @@ _FIRST: dict[int, tuple[weakref.ref[Any], frozenset[str]]] = {}
 
 
 def _held_at_first(thing: Any, held: dict[str, Any], working: frozenset[str]) -> frozenset[str]:
-    """What would be working state but was there when the object was first looked at: nobody saw who assigned it."""
+    """Private attributes that were there when the object was first seen, so that their origin is unknown."""
     number = id(thing)
     known = _FIRST.get(number)
     if known is not None and known[0]() is thing:
@@ -104,7 +104,7 @@ def _held_at_first(thing: Any, held: dict[str, Any], working: frozenset[str]) ->
 
 
 class _Class(NamedTuple):
-    """What the code of a class says of its attributes, as long as its members are the same."""
+    """How the code of a class uses its attributes; valid as long as its members are the same."""
 
     members: list[tuple[type, tuple[Any, ...]]]
     working: dict[str, frozenset[str]]
@@ -197,7 +197,7 @@ def _functions_in(member: Any) -> Iterator[types.FunctionType]:
 
 
 def _called_only_by(entry: str, methods: dict[str, Uses]) -> set[str]:
-    """Of the methods of a class those that run only as a part of one of them."""
+    """The methods of a class that are called only by `entry` methods."""
     if entry not in methods:
         return set()
     mine, pending = {entry}, [entry]

@@ -1,4 +1,4 @@
-"""What bytecode does and uses: the digest of a code object, and the names, attributes and imports it reads.
+"""Bytecode of functions: the digest of a code object, and the names, attributes and imports it uses.
 
 Instructions count by name and by what they refer to, so that a constant's or a name's place in a table does not. They
 are gone through as they would run, from the first on and through every branch, because how a compiler lays branches
@@ -41,7 +41,7 @@ _CODE = 48
 
 
 class CodeDigest(NamedTuple):
-    """What is read of a code object: its digest, and the global names that it and the code in it refer to."""
+    """The digest of a code object, and the global names that it and its nested code use."""
 
     digest: bytes
     names: tuple[str, ...]
@@ -119,7 +119,7 @@ class _CodeDigester:
         return after
 
     def _straight(self, instruction: dis.Instruction) -> tuple[str, int]:
-        """What a jump is called and where it leads, where the jump it leads to is sure to be taken or not."""
+        """The opcode and target of a jump whose target is another jump that is certain to be taken or not."""
         name = _undirected(instruction.opname)
         target = self._from(self._at[instruction.argval])
         while name.startswith("JUMP_IF_"):
@@ -256,7 +256,7 @@ class Use(NamedTuple):
     writes: bool = False
     """Whether what follows is a subscript that is assigned or deleted."""
     level: int = 0
-    """Of an import: how many packages up it starts."""
+    """For an import: the number of packages to go up."""
 
 
 class Method(NamedTuple):

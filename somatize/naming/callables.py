@@ -22,7 +22,7 @@ from .module_origin import is_apart, is_library
 from .value_walker import Expansion, a, class_words, module_in_names
 
 Named = Callable[[Any], Expansion]
-"""What a function or a class is called."""
+"""A function that names a function or class."""
 
 
 class Resolver:
@@ -72,11 +72,11 @@ class Resolver:
         return _typing(value, cls) or self._wrapper(value, cls) or self._by_name(value, cls)
 
     def code_of(self, cls: type) -> bytes | None:
-        """What the class of an object counts as; nothing is said of a library's."""
+        """The code that identifies the class of an object; empty for a library's class."""
         return None if self._meet(cls.__module__) else self._named(cls).marker
 
     def _by_name(self, value: Any, cls: type) -> Expansion | None:
-        """What a library's module has under the name that it says of itself: a compiled function."""
+        """Identify a compiled function of a library by its module and name."""
         compiled = cls.__module__.startswith("_cython") or self._meet(cls.__module__)
         if compiled and self._meet(getattr(value, "__module__", None)) and is_importable(value):
             return Expansion(worded("of", *lasting_words(value)), [])
@@ -106,7 +106,7 @@ class Resolver:
         return Expansion(worded("wrapper", *class_words(cls)), [wrapped, self._options(options, [_MOST_OPTIONS])])
 
     def _options(self, held: dict[str, Any], left: list[int], depth: int = 0) -> dict[str, Any]:
-        """What a library's object was told, with what is the project's in it; `left` is how much more is looked at."""
+        """The options of a library's object, including project code in them; `left` limits how much is visited."""
         return {
             name: self._option(one, left, depth)
             for name, one in held.items()
@@ -151,7 +151,7 @@ class Resolver:
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 _WRAPPED = ("__wrapped__", "py_func", "callback", "func", "fn", "_torchdynamo_orig_callable", "pyfunc", "_fun")
 _TAKEN_OVER = {"__doc__", "__module__", "__name__", "__qualname__", "__annotations__", "__type_params__"}
-"""What `functools.update_wrapper` copies, beside the function itself."""
+"""Attributes that `functools.update_wrapper` copies."""
 
 _MOST_OPTIONS, _DEEPEST_OPTION = 1000, 5
 
@@ -159,7 +159,7 @@ _CHANGING = {
     "MemorizedFunc": ("timestamp", "_verbose", "store_backend", "backend", "mmap_mode", "compress"),
     "NotMemorizedFunc": ("timestamp",),
 }
-"""What joblib's wrappers hold that says nothing of what the function does."""
+"""Attributes of wrappers (joblib's) that do not influence what the function does."""
 
 
 def _is_wrapped(held: Any, wrapper: Any) -> bool:
@@ -171,7 +171,7 @@ def _apart_left_out(held: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain_options(held: dict[str, Any]) -> dict[str, Any]:
-    """What a library's wrapper was told, as far as it is scalars, and lists and dicts of them."""
+    """The options of a library's wrapper: scalars, and lists and dicts of them."""
 
     def plain(one: Any, depth: int = 0) -> bool:
         if type(one) in SCALARS:
@@ -229,7 +229,7 @@ _GENERATORS = {("random", "Random"): "random", ("numpy.random.mtrand", "RandomSt
 
 
 def named_words(value: Any) -> list[str]:
-    """Where something says it was defined, and its name there."""
+    """The module and the qualified name that an object reports."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
     return [str(getattr(value, "__module__", None)), str(name)]
 
@@ -278,7 +278,7 @@ def _module(module: Any, with_state: bool) -> Expansion:
 
 
 def structure(module: Any) -> list[Any]:
-    """Of a torch Module, what it is made of but for its state: of each module in it its class, attributes and hooks."""
+    """The structure of a torch Module without its state: class, attributes and hooks of each module."""
     return [
         [name, type(inner), _made_with(inner), attributes_of(inner), _private(inner), hooks(inner)]
         for name, inner in module.named_modules()

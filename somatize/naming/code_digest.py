@@ -59,7 +59,7 @@ class ReachedCode(NamedTuple):
     libraries: Mapping[str, str] = types.MappingProxyType({})
     """The versions of the libraries that are reached."""
     reads: tuple[Read, ...] = ()
-    """What it reads that no name can see."""
+    """External reads that no name covers."""
 
 
 class Reach:
@@ -199,7 +199,7 @@ class Reach:
         return worded("function", code.digest, words, named, wrapped, refers)
 
     def _around(self, function: types.FunctionType) -> list[Any]:
-        """What a function takes from around it by name: globals, attributes of modules, what it imports."""
+        """The values a function uses by name: globals, attributes of modules, imports."""
         uses = uses_of(function.__code__)
         module = str(function.__globals__.get("__name__"))
         refers: list[Any] = [
@@ -213,7 +213,7 @@ class Reach:
         return refers
 
     def _held_by(self, key: str, function: types.FunctionType) -> None:
-        """What was put on a function, as an attribute of it; of the node's own that is said elsewhere."""
+        """Attributes set on a function; those of the node's own function are named elsewhere."""
         held = attributes_of(function)
         self.watches.attributes(function, held)
         for name, value in sorted(held.items()):
@@ -241,7 +241,7 @@ class Reach:
         return None
 
     def _place(self, said: str) -> str:
-        """How something is reached, for the sentence that says it has no name."""
+        """The path to an object, for the message that it has no name."""
         return " -> ".join([*(self._trail or ()), said])
 
     def _within(self, step: str, look: Callable[[], bytes]) -> bytes:
@@ -293,7 +293,7 @@ class Reach:
         )
 
     def _valued(self, key: str, name: str, value: Any, said: str) -> bytes | None:
-        """Of what is found under a name: the digest if it is code; else it is put down as a value by its `key`."""
+        """Identify a value found under a name: by digest if it is code, else as a value under `key`."""
         if is_apart(value) or value is os.environ:
             return None
         self.resolver.stopping = not self.resolver.library
@@ -316,14 +316,14 @@ class Reach:
         return None
 
     def _module(self, function: types.FunctionType, module: types.ModuleType, name: str, uses: list[Use]) -> bytes:
-        """What is used of a module that is found under a name."""
+        """The attributes used of a module that is found under a name."""
         found = [[*use.path, self._through(function, module, use, name)] for use in _by_path(uses)]
         return worded("module", found)
 
     def _through(
         self, function: types.FunctionType, module: types.ModuleType, use: Use, name: str, path: tuple[str, ...] = ()
     ) -> bytes | None:
-        """What a path of attributes leads to, from a module on."""
+        """The object that a path of attributes leads to from a module."""
         path = path or use.path
         library: str | None = None
         shown_as = name
@@ -363,7 +363,7 @@ class Reach:
     def _absent(
         self, function: types.FunctionType, module: types.ModuleType, name: str, library: str | None, use: Use
     ) -> bytes | None:
-        """What a module has under a name that is not in its dict."""
+        """An attribute of a module that is not in its dict."""
         scope = vars(module)
         if is_library(module.__name__):
             self._note(function, [library or name], use)
@@ -387,7 +387,7 @@ class Reach:
         use: Use,
         rest: tuple[str, ...],
     ) -> bytes:
-        """What a library's module has under a name: it counts by name, and by what was put there in its place."""
+        """An attribute of a library's module: it counts by name, and by what was put in its place."""
         if value is os.environ or value is os.getenv:
             self._environment(function, value, use._replace(path=rest))
             return worded("of library", library)
@@ -439,7 +439,7 @@ class Reach:
     # Imports
 
     def _imported(self, function: types.FunctionType, use: Use, module: str) -> bytes | None:
-        """What code imports and uses: `use.path` begins with an empty text where the outermost package is bound."""
+        """The objects that code imports and uses; `use.path` begins with an empty text if the top package is bound."""
         name = use.name
         if use.level:
             scope = function.__globals__
@@ -533,7 +533,7 @@ class Reach:
             self._reads[Read(_where(function, method.line), f".{method.name}", kind, method.of_parameter)] = None
 
     def _environment(self, function: types.FunctionType, value: Any, use: Use) -> None:
-        """What is read of the environment: by a constant name its value counts, else no name can see it."""
+        """A read of the environment: the value counts if the name is constant; otherwise it is an external read."""
         if use.writes:
             return
         if use.path[:1] in (("__getitem__",), ("get",), ("pop",), ("setdefault",)) or (
@@ -648,7 +648,7 @@ _PLAIN_DATA = {bool, int, float, complex, str, bytes, list, tuple, dict, set, fr
 
 
 def _origin_ahead(top: str) -> module_origin.Origin | None:
-    """What a module counts by that was not imported yet: of a library or of Python, or None."""
+    """The origin of a module that was not imported yet, if it belongs to a library or to Python; else None."""
     found = sys.modules.get(top)
     if found is not None:
         return module_origin.origin(top)
@@ -720,7 +720,7 @@ _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, 
 
 
 _OF_PYDANTIC = ("alias", "validation_alias", "discriminator", "frozen", "init", "kw_only", "validate_default")
-"""What pydantic notes of a field beside its annotation, default and constraints."""
+"""Attributes that pydantic stores about a field besides annotation, default and constraints."""
 
 _MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
@@ -736,7 +736,7 @@ _FILLED = {
         "__unkeyed__",
     ),
 }
-"""What Python fills in, or what is looked at otherwise."""
+"""Attributes that Python fills in, or that are handled elsewhere."""
 
 
 def _is_own_function(value: Any, cls: type) -> bool:
@@ -745,7 +745,7 @@ def _is_own_function(value: Any, cls: type) -> bool:
 
 
 def title(thing: Any) -> str:
-    """What a function or a class is called: its module and its name there."""
+    """The module and qualified name of a function or class, for messages."""
     module, name = class_words(thing) if isinstance(thing, type) else named_words(thing)
     return name if module == "None" else f"{module}.{name}"
 

@@ -57,7 +57,7 @@ class MutabilityProbe:
 
 
 _NOTED = "_somatize_arguments"
-"""Where an instance has them; it goes along when that is copied or pickled."""
+"""The attribute of an instance that holds its arguments; it is copied and pickled along."""
 
 
 class Argument:
@@ -112,7 +112,7 @@ def noted_of(node: Any) -> dict[str, Argument] | None:
 
 
 def again(node: Any, reduced: Any) -> Any:
-    """How a node is put together again, with its arguments, of which a `__setstate__` of its class may know nothing."""
+    """Reconstruct a node with its arguments, which a `__setstate__` of its class may not restore."""
     if isinstance(reduced, tuple) and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
         return _again, (noted_of(node), *reduced[1]), *reduced[2:]
     return reduced
@@ -171,7 +171,7 @@ def is_large(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """How a sentence shows a value: as one would type it, if it is a short scalar, else not at all."""
+    """A short scalar as source text, for messages; empty for other values."""
     text = repr(value) if type(value) in SCALARS else ""
     return text if len(text) <= 40 else ""
 

@@ -163,7 +163,7 @@ def _shown(key: object) -> str:
 
 DEEPEST = 1000
 LARGEST = 1 << 22
-"""How deep a value may be and of how many parts, to go by levels; the size also bounds what circles and sharing do."""
+"""Limits of depth and size for hashing level by level; the size also bounds circles and shared parts."""
 
 MANY = 256
 """From so many records of one form on they are gone through by column."""

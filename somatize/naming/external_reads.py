@@ -1,4 +1,4 @@
-"""What code reads that no name can see: files, other programs, the network, the clock, random state, the environment.
+"""External reads of code that no name covers: files, programs, network, clock, random state, environment.
 
 What is known of the standard library and of widely used ones is in tables, by the names their documentation uses.
 """
@@ -15,7 +15,7 @@ class Read(NamedTuple):
     where: str
     """File and line, ``features.py:12``."""
     code: str
-    """What is called there, as its library calls it."""
+    """The function called, under its library's name."""
     kind: str
     """One of the keys of `UNSEEN`."""
     of_input: bool = False
@@ -32,7 +32,7 @@ UNSEEN = {
     "model": "the model that is fetched",
     "source": "docstrings, comments, annotations of functions, and which subclasses there are",
 }
-"""What a name cannot see, by kind of read."""
+"""Explanations of external reads, by kind."""
 
 _CURES = {
     "file": "a `Path` as input, which counts by the file's content",
@@ -77,7 +77,7 @@ def is_seeded(read: Read) -> bool:
 
 
 def read_of(names: Iterable[str], empty: bool, seeded: set[str]) -> tuple[str, str] | None:
-    """What is read by what has one of these names: the name and the kind; None if nothing.
+    """The name and kind of an external read by these names; None if it is none.
 
     `empty` says that it is called without an argument. What seeds a generator adds the library's name to `seeded`.
     """

@@ -25,7 +25,7 @@ LONG = 1024
 """A text or bytes longer than this is hashed where it lies; what is packed is its digest."""
 
 BATCH = 8192
-"""How many words are packed at once: a long list is never packed as a whole."""
+"""The number of words packed at once, so that a long list is never packed as a whole."""
 
 # The codes of the ext objects that stand for what msgpack has no word for; `codecs.script` has the ones below 16.
 CHILD, TEXT, BYTES = range(32, 35)

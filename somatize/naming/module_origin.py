@@ -1,4 +1,4 @@
-"""Where a module comes from: Python, an installed distribution, a compiled file, or the user's project.
+"""The origin of a module: Python, an installed distribution, a compiled file, or the user's project.
 
 Also the neutral values: loggers, locks, consoles and streams, which say nothing of what the code does that uses them.
 """
@@ -53,7 +53,7 @@ def _is_output(value: Any) -> bool:
 
 
 class Origin(NamedTuple):
-    """What a module counts by that is not followed: the distribution it is of, and the version of that."""
+    """The origin of a module that is not followed: its distribution and version."""
 
     name: str
     version: str
@@ -63,7 +63,7 @@ PYTHON = Origin("python", f"{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 def origin(module: str) -> Origin | None:
-    """What a module counts by, or None for one of the user's project, which is followed.
+    """The origin of a module, or None for one of the user's project, whose code is followed.
 
     It is decided by the module's file, once: Python's own, one that an installed distribution lists, or a compiled
     one, which counts by the hash of its file. All others are the project's, also one that has no file.
@@ -99,7 +99,7 @@ def _without_file(module: str, found: ModuleType | None) -> Origin | None:
 
 
 def origin_of_file(module: str, file: str) -> Origin | None:
-    """What a module counts by that lies in a file, whether or not it was imported."""
+    """The origin of a module by its file, imported or not."""
     top = module.partition(".")[0]
     if top == "somatize" and module != "__main__":
         return _OURS
@@ -155,7 +155,7 @@ def _base_of(file: str) -> str | None:
 
 
 def _within(place: str) -> str:
-    """How the path of what lies in a directory begins."""
+    """The prefix of all paths in a directory."""
     return place.rstrip(os.sep) + os.sep
 
 

@@ -31,7 +31,7 @@ _WHOLE = {"class": "class", "modules": "the modules within", "state": "state", "
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between the parts of two names, a few words each: ``argument `scale` 0.5 was 0.25``.
+    """The differences between the parts of two names, a few words each: ``argument `scale` 0.5 was 0.25``.
 
     Two names without a difference are the same name.
     """
@@ -112,7 +112,7 @@ def _short(key: str) -> str:
 
 
 Modes = dict[str, str]
-"""What is not as it is by default, by name: ``{"torch default dtype": "torch.float64"}``."""
+"""Modes that differ from the default, by name: ``{"torch default dtype": "torch.float64"}``."""
 
 
 def modes() -> Modes:
@@ -180,7 +180,7 @@ def state_of(thing: Any, called: str | None) -> bytes | None:
 
 
 _SCHEME = "node, 2"
-"""How names are made. Where that changes, a new number here lets what was kept before be missed and never misread."""
+"""The version of the naming scheme. A change makes kept results miss, never be misread."""
 
 
 class FrozenMark(Protocol):
@@ -196,7 +196,7 @@ class CachedMark(Protocol):
 
 
 class NodeMarks(Protocol):
-    """What is read of a node's marks."""
+    """The marks of a node that count in its name."""
 
     @property
     def frozen(self) -> FrozenMark | None: ...
@@ -207,7 +207,7 @@ class NodeMarks(Protocol):
 
 
 class Name:
-    """What a result is called: `digest`, and the `parts` it was made of."""
+    """The name of a result: its `digest`, and the `parts` it was made of."""
 
     __slots__ = ("_before", "_modes", "_own", "_state", "digest", "paths", "reads")
 
@@ -223,9 +223,9 @@ class Name:
     ) -> None:
         self.digest = digest
         self.reads = reads
-        """What the code of the node reads that no name can see; of an input, that of the objects in it."""
+        """External reads of the node's code that no name covers; for an input, those of the objects in it."""
         self.paths = paths
-        """Of an input: whether there is a `Path` in it, which counts by its file."""
+        """For an input: whether it contains a `Path`, which counts by its file."""
         self._own = own
         self._state = state
         self._before = before
@@ -291,7 +291,7 @@ def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held
 
 
 class _KnownNode(NamedTuple):
-    """What was found of a node, which holds as long as its watches do."""
+    """What is known of a node, valid as long as its watches hold."""
 
     thing: Any
     marks: Any
@@ -302,7 +302,7 @@ class _KnownNode(NamedTuple):
     reads: tuple[Read, ...]
 
     def parts(self) -> dict[str, Any]:
-        """What the digest is made of."""
+        """The parts that the digest is made of."""
         shared, own = self.shared, self.own.code
         return {
             "class": self.title,
@@ -385,7 +385,7 @@ class Naming:
         return Looked(known, state, self.modes)
 
     def own(self, thing: Any, marks: NodeMarks) -> bytes:
-        """What a node is by itself, whatever its state and whatever feeds it. Raises `Unnameable`."""
+        """The name of a node by itself, without its state and its input. Raises `Unnameable`."""
         return self._looked_up(thing, marks).digest
 
     def _looked_up(self, thing: Any, marks: NodeMarks) -> _KnownNode:

@@ -26,7 +26,7 @@ from .module_origin import is_apart, is_library
 from .staleness import Watches
 
 _SEEN: dict[int, tuple[weakref.ref[Any], dict[str, Argument | None]]] = {}
-"""What was named of each object; None for what is looked at as it is, so that nothing here keeps an object alive."""
+"""The named attributes of each object; None for objects that are read each time, so that none is kept alive."""
 
 
 def first_seen(thing: Any) -> dict[str, Argument]:
@@ -89,7 +89,7 @@ def counted(thing: Any, entry: str = "forward") -> dict[str, Any]:
 
 
 def declared(thing: Any) -> NodeDeclaration:
-    """What a node's thing is declared as. Raises `Unnameable`."""
+    """The identity of a node's object. Raises `Unnameable`."""
     given: dict[str, Argument] = {}
     partials: list[Any] = []
     while isinstance(thing, functools.partial):
@@ -167,7 +167,7 @@ def named(found: NodeDeclaration, ignoring: tuple[str, ...], with_state: bool) -
 
 
 def _plainly(found: NodeDeclaration) -> NamedDeclaration:
-    """What most nodes are: scalars, with no code in them to be followed."""
+    """The short form for most nodes: scalars without code."""
     arguments = {name: [value.digest.hex(), value.shown] for name, value in found.arguments.items() if value.digest}
     attributes = {name: [content(value, name).hex(), shown(value)] for name, value in found.attributes.items()}
     watches = Watches()
@@ -203,7 +203,7 @@ def _attribute(reach: Reach, name: str, value: Any) -> Said:
 
 
 def _handed_over(partial: Any) -> list[Any]:
-    """What a partial hands over, which may change in its place."""
+    """The arguments of a partial, which may change in place."""
     return [partial.args, partial.keywords]
 
 

@@ -23,7 +23,7 @@ _PLAIN = SCALARS | {
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
     types.GetSetDescriptorType, types.EllipsisType, types.NotImplementedType,
 }  # fmt: skip
-"""What nothing lies in."""
+"""Types that contain no other objects."""
 _CONTAINERS = {list, tuple, set, frozenset, deque, dict}
 _KNOWN = _PLAIN | _CONTAINERS
 
@@ -62,7 +62,7 @@ def objects_in(value: Any, *, code: bool = False) -> Iterator[Any]:
 
 
 _UNSHARED, _MANY = 12, 1 << 22
-"""How deep, and of how many parts, containers may be before it is looked whether they lie in the value twice."""
+"""Limits of depth and size beyond which containers are checked for being visited twice."""
 
 
 def _unseen(things: list[Any], seen: dict[int, Any]) -> list[Any]:
@@ -130,7 +130,7 @@ def carries_gradient(value: Any) -> bool:
 
 
 def training_in(thing: Any) -> str | None:
-    """What the Modules of a node do only in training mode, in a few words; None if they do nothing, or have another."""
+    """What the Modules of a node do only in training mode, in a few words; None if nothing."""
     if tensors.loaded() is None:
         return None
     training = False

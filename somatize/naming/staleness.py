@@ -1,4 +1,4 @@
-"""What a name once made depends on, held in a way that tells fast whether it is still as it was.
+"""Dependencies of a name, held so that a change is detected quickly.
 
 Each watch compares the identity of objects, which it holds so that their ids stay theirs. What may change
 while staying the same object is hashed again.
@@ -32,7 +32,7 @@ from .module_origin import is_apart, is_library
 from .value_walker import Expansion
 
 MISSING = object()
-"""What stands for a name that nothing has."""
+"""Marker of a name that is not defined."""
 
 _FIXED: frozenset[type] = SCALARS | {
     complex,
@@ -146,7 +146,7 @@ class Watches:
             self._values.append((value, self._present(value)))
 
     def made(self, make: Callable[[Any], Any], thing: Any) -> None:
-        """What is made of a thing afresh each time it is looked at."""
+        """A value made from an object each time it is checked."""
         self._made.append((make, thing, self._present(make(thing))))
 
     def _present(self, value: Any) -> bytes:
@@ -200,7 +200,7 @@ def _is_there(module: str) -> bool:
 
 
 def filling(cell: types.CellType) -> Any:
-    """What a closure's cell holds."""
+    """The content of a closure's cell."""
     try:
         return cell.cell_contents
     except ValueError:

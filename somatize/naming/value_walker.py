@@ -1,4 +1,4 @@
-"""What a value is made of: a marker that says what kind of thing it is, and the values that lie in it.
+"""The composition of a value: a marker of its kind, and the values it contains.
 
 `expanded` is asked for all that is no scalar. Types are matched exactly, as in `codecs`; beside those which a codec
 knows, it takes what can be told apart without being read back: enums, dataclasses, named tuples and subclasses
@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 Resolve = Callable[[Any, bool], Expansion | None]
-"""What takes apart functions, classes and whatever else only its caller knows what to make of; None for other things.
+"""Takes apart functions, classes and other objects that only the caller knows; None for other values.
 
 It is asked twice: before all that is known of objects here, and last, with True, where nothing is. One that has `code`
 is asked by that what the class of an object counts as: its methods may be called wherever the object goes.
@@ -55,7 +55,7 @@ CODECS = "howto/codec in the documentation"
 
 
 def expanded(value: Any, resolve: Resolve) -> Expansion:
-    """What a value that is no scalar is made of. Raises `Unnameable`, which says what it is, not where."""
+    """The composition of a value that is no scalar. Raises `Unnameable` without the path to the value."""
     way = _WAYS.get(type(value))
     try:
         found = way(value) if way is not None else _other(value, resolve)
@@ -216,7 +216,7 @@ def _other(value: Any, resolve: Resolve) -> Expansion | None:
 
 
 def _code_of(cls: type, resolve: Resolve) -> list[bytes]:
-    """What is said of the code of a class, of which an object is at hand."""
+    """The part of a marker that identifies the code of an object's class."""
     asked = getattr(resolve, "code_of", None)
     found = asked(cls) if asked is not None else None
     return [] if found is None else [found]
@@ -329,7 +329,7 @@ def _of_subclass(value: Any, cls: type, resolve: Resolve) -> Expansion | None:
 
 
 def _beside(value: Any) -> list[Any]:
-    """What a subclass of a kind of dict says beside its keys and values."""
+    """The attributes of a dict subclass besides its keys and values."""
     if isinstance(value, OrderedDict):
         return [list(OrderedDict.keys(value))]
     return [_default_of(value)] if isinstance(value, defaultdict) else []
@@ -346,6 +346,6 @@ def _unwrapped(plain: Any, value: Any) -> Any:
 
 
 def a(cls: type) -> str:
-    """What one thing of a class is called in a sentence."""
+    """The class name with an article, for messages: ``a Lock``."""
     name = named(cls)
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

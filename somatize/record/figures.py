@@ -50,7 +50,7 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
 
 
 class Zoom:
-    """What a change of the range leads to: the range is read and drawn again once the hand rests.
+    """Reads and draws a range again after the user zoomed, once the range is stable.
 
     The reading waits for the kernel's loop where there is one, so it happens at the latest when the kernel is
     idle; without a loop it happens at once.
@@ -104,7 +104,7 @@ class Zoom:
 
 
 def _points(drawn: dict[str, Any]) -> dict[str, Any]:
-    """What of a trace depends on the range."""
+    """The data of a trace that depends on the range."""
     kept = ("x", "y", "customdata", "hovertext", "mode", "marker", "hovertemplate")
     return {key: drawn[key] for key in kept if key in drawn}
 
@@ -120,7 +120,7 @@ def _loop() -> Any:
 
 Names = str | Sequence[str]
 _NAMED, _NAME = 4, 28
-"""How many runs a title names, and how many letters of each."""
+"""The number of runs a title names, and the number of letters of each name."""
 
 
 def progress(
@@ -132,7 +132,7 @@ def progress(
     theme: str | None = None,
     widget: bool = False,
 ) -> Figure:
-    """What was said over the forwards of a run, and below it how long each of them took.
+    """Numbers said over the forwards of a run, and below them how long each forward took.
 
     `run` is one run or several, which are then compared; None is the only one there is. `of` is one said number or
     several, named as for `curve`; None means the loss. It is drawn thin as it was said, and bold as a centred mean
@@ -179,7 +179,7 @@ def _knows(store: Place, run: str | None, name: str) -> bool:
 
 
 def spent(store: Place, run: str | None = None, last: int | None = None, *, theme: str | None = None) -> Figure:
-    """Where the time of a run went, or of its last N forwards: a bar per node, slowest first, by host and device.
+    """The time of a run, or of its last N forwards, as a bar per node, slowest first, by host and device.
 
     Beside each stand its total, its share of all nodes' time, how often it had its turn and the mean; what was
     recalled and what failed is drawn apart. Branches that ran at once, and a forward within a node, make more than the

@@ -33,7 +33,7 @@ _ODD = {NAN: "nan", INF: "inf", MINUS_INF: "-inf"}
 
 
 def standing(tally: LiveColumns, *, going_on: bool) -> str:
-    """How many forwards there were, how many did not go well, what was said last and how long the last one took."""
+    """One line: counts of forwards and failures, the last numbers said, the last duration."""
     rows = len(tally)
     if rows == 0:
         return "no forwards yet"
@@ -54,7 +54,7 @@ def standing(tally: LiveColumns, *, going_on: bool) -> str:
 
 
 def _said(series: Series, row: int) -> str:
-    """What was said of a series in a forward, short."""
+    """The last value of a series in a forward, shortened."""
     kind = series.kinds[row]
     return f"{series.values[row]:.6g}" if kind == NUMBER else _ODD.get(kind, "a text")
 
@@ -65,7 +65,7 @@ NUMBERED_AFTER = 0.25
 
 
 class LiveSink:
-    """Where the facts of one forward go. It lives on after that, for facts that are said later."""
+    """The sink of one forward. It outlives the forward, for facts that are said later."""
 
     library = True
     __slots__ = ("_live", "last", "nodes", "opened", "over", "row", "said", "token", "wanted")
@@ -75,7 +75,7 @@ class LiveSink:
         self.wanted = wanted
         self.nodes = 0
         self.said: dict[str | tuple[str, str | None], str | float] = {}
-        """What was said last, by path, or by path and stream."""
+        """The last value by path, or by path and stream."""
         self.last: Fact | None = None
         self.row = -1
         self.opened = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a Live keeps: a few numbers per forward, in columns, so that a million of them fit in memory."""
+"""The data of a Live: a few numbers per forward in columns, so that a million forwards fit in memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Texts:
 
 
 class Numbered(Protocol):
-    """What remembers the row of its forward."""
+    """A sink's handle of its row."""
 
     row: int
 
@@ -87,7 +87,7 @@ class LiveColumns:
         of = self.of = of[:MOST_PANELS]
         self.drawn = Columns.of("", [name for name in of if not is_split(name)])
         self.outside = Outside(of)
-        """What was said outside of any forward."""
+        """Facts said outside of any forward."""
         self._streams = {field_path(name): Said(name) for name in of if is_split(name)}
         self.nodes = array("l")
         self.when = array("d")
@@ -219,7 +219,7 @@ class LiveColumns:
         return [path for path in self.texts if path not in hidden]
 
     def snapshot(self) -> Columns:
-        """What is drawn, as it is now: the forwards go on meanwhile."""
+        """A copy of the columns for drawing, while forwards go on."""
         drawn, rows = self.drawn, self._rows
         copy = Columns("", drawn.forwards[:rows], drawn.states[:rows], drawn.took_us[:rows], whys=drawn.whys.copy())
         copy.asked = self.asked

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PNG = "image/png"
 _WIDTH, _SCALE = 900, 2
 _MARKS = 400
-"""How many hover texts a trace keeps while it moves; the figure itself has all."""
+"""The number of hover texts a trace keeps while it is redrawn; the final figure has all."""
 
 
 def brief(data: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -78,7 +78,7 @@ _SHARE = 0.02
 _BYTES_PER_SECOND = 400_000
 """Well under what a notebook server passes on before it drops messages."""
 _MOST_BYTES, _MESSAGES_AT_END = 140_000, 100
-"""How much one redraw may send; the rest goes with the next ones. And how many of them there may be at the end."""
+"""The size limit of one redraw, the rest goes with the next ones; and the number of redraws at the end."""
 _AGAIN = 0.25
 """Seconds after which to look again at forwards that have no row yet."""
 ANSWER = 10.0
@@ -86,7 +86,7 @@ ANSWER = 10.0
 
 
 class LiveView:
-    """Where a Live is shown. It holds nothing that keeps the Live alive."""
+    """The output in which a Live is shown. It does not keep the Live alive."""
 
     def __init__(self, live: Live) -> None:
         self._live = weakref.ref(live)

@@ -12,7 +12,7 @@ from somatize.figures.theme import Theme
 
 _ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN, _AXIS = 250, 160, 110, 44, 34
 _APART, _APART_TOOK = 1e4, 30.0
-"""How far the highest is above the lowest, or of durations above the middle one, where an axis is logarithmic."""
+"""Ratios above which an axis is logarithmic: highest to lowest, and for durations highest to median."""
 _LEAST, _MOST = 1e-280, 1e300
 """Between these plotly can divide a linear axis; beyond, the digits of numbers are drawn on it."""
 _TICKS = 7
@@ -26,11 +26,11 @@ class Panel(NamedTuple):
     low: float
     high: float
     x: str = "x"
-    """What its axis of forwards, or of batches, is called in a trace."""
+    """The name of its x axis in a trace."""
 
     @property
     def key(self) -> str:
-        """What its axis is called in a layout."""
+        """The name of its y axis in a layout."""
         return f"yaxis{self.axis if self.axis > 1 else ''}"
 
     @property
@@ -40,7 +40,7 @@ class Panel(NamedTuple):
 
     @property
     def ref(self) -> str:
-        """What its axis is called in a trace."""
+        """The name of its y axis in a trace."""
         return f"y{self.axis if self.axis > 1 else ''}"
 
 
@@ -83,7 +83,7 @@ def extent_of(drawn: Sequence[float]) -> Extent | None:
 
 
 class AxisScale(NamedTuple):
-    """How the numbers of a panel become heights: each divided by `size`, on a logarithmic axis or a linear one.
+    """The scale of a panel: numbers divided by `size`, on a logarithmic or a linear axis.
 
     `words` say so, after the panel's name.
     """
@@ -210,7 +210,7 @@ def _room(low: float, high: float, *, from_zero: bool) -> list[float]:
 
 
 def label(look: Theme, panel: Panel, words: str) -> dict[str, Any]:
-    """What a panel shows, above its upper left corner."""
+    """The title of a panel, above its upper left corner."""
     return {
         "text": words,
         "x": 0,

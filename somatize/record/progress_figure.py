@@ -77,7 +77,7 @@ def _ends(columns: Columns) -> str:
 
 
 def _oddities(columns: Columns, series: Series, where: str, *, brief: bool) -> str:
-    """What was said that is no finite number, with the first forward, or batch, it was said in."""
+    """Values that are no finite numbers, with the first forward or batch of each."""
     found = [
         f"{count:,} {word}" + ("" if brief else f" (first in {where} {columns.forwards[series.kinds.index(kind)]:,})")
         for kind, word in _ODD
@@ -125,7 +125,7 @@ def _condensed(strokes: Strokes, *, brief: bool) -> str:
 
 
 def silence_of(several: Sequence[Columns], places: Sequence[int]) -> str:
-    """What a panel says that has no number to draw, of the series it would hold."""
+    """The text of a panel without numbers, for the series it would show."""
     name = several[0].series[places[0]].of
     outside = sum(columns.said_outside.get(name, 0) for columns in several)
     if not any(len(columns) for columns in several):
@@ -140,16 +140,16 @@ def silence_of(several: Sequence[Columns], places: Sequence[int]) -> str:
 
 
 def _apart(name: str, count: int) -> str:
-    """That something was said which has no place among forwards."""
+    """The note on a number that was said outside of forwards."""
     return f"{cut(name, 40)} was said {counted(count, 'time')} outside of any, which is not drawn"
 
 
 X = "x2"
-"""What the axis of batches is called in a trace."""
+"""The name of the axis of batches in a trace."""
 
 
 class BatchPanels:
-    """What is drawn over batches, of one run or several, each with the same lines."""
+    """Panels over batches, for one or several runs with the same lines."""
 
     def __init__(self, columns: Sequence[Columns], panels: Sequence[Panel], buckets: int) -> None:
         lines = columns[0].outside
@@ -197,7 +197,7 @@ class BatchPanels:
         }
 
     def labels(self, look: Theme) -> list[dict[str, Any]]:
-        """What the panels show."""
+        """The titles of the panels."""
         made = []
         for panel, extent, scale in zip(self.panels, self._extents, self._scales, strict=True):
             words = scale.words if extent else ""
@@ -264,7 +264,7 @@ _RESUMED_SHOWN, _RUNS_TOLD, _MARKS_NAMED = 30, 6, 8
 _LINES = 96
 """About how many lines of several runs have a look of their own; a run more than `MOST` never has."""
 _RUN = 28
-"""How many letters of a run's name stand in the legend of several."""
+"""The number of letters of a run's name in the legend of several runs."""
 _LABEL, _TO_LEGEND = 28, 46
 """Heights in pixels: a panel's label, the axis of forwards."""
 
@@ -354,7 +354,7 @@ class _Progress:
         apart = list(dict.fromkeys(line.series[0].of for line in columns[0].outside))
         self.panels, over_batches, self.height = place_panels(list(dict.fromkeys(asked)), apart)
         self.within = [[place for place, of in enumerate(asked) if of == panel.name] for panel in self.panels[:-1]]
-        """Of each panel but the last, the places of its series."""
+        """By panel except the last: the positions of its series."""
         buckets = max(_FEWEST_BUCKETS, _POINTS // 4 // (lines * len(self.columns)))
         self.runs = [Strokes(one, buckets) for one in self.columns]
         rest = columns[named:]

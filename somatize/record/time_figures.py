@@ -1,4 +1,4 @@
-"""Where the time went: bars per node over many forwards, and one forward on a time axis."""
+"""Time figures: bars per node over many forwards, and one forward on a time axis."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
 
 
 def _numbers(row: Spent, whole: int) -> list[str]:
-    """What stands at the right of a node, in one line or, where that would not leave its name room, in two."""
+    """The numbers at the right of a node, in one line, or in two if the name needs the room."""
     words = [themes.took(row.us), _share(row.us, whole)]
     if row.mean_us is not None:
         words.append(f"{row.count('ran'):,} × {themes.took(row.mean_us)}")
@@ -185,11 +185,11 @@ _EACH_ITS_ROW = 60
 """Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""
 _TIMELINE_ROW, _PACKED, _TIMELINE_TO_LEGEND = 22, 12, 32
 _LABEL = 20
-"""How many letters of a name stand beside its row."""
+"""The number of letters of a name beside its row."""
 _BEFORE = {"left": "to ", "failed": "✗ "}
-"""What stands before a name: a turn that failed may be too short to be seen."""
+"""Prefixes of names: a failed turn may be too short to be seen."""
 _INSIDE = 3
-"""How many of the nodes are named that a forward was in when it was last heard of."""
+"""The number of nodes named in which an unfinished forward was last seen."""
 _TIMELINE_PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 

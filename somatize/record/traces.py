@@ -89,7 +89,7 @@ def _total(numbers: array[float]) -> float:
 
 _AT_ONCE = 512
 PER_BUCKET = 4
-"""How many points a bucket keeps: its first, its lowest, its highest, its last."""
+"""The number of points kept per bucket: first, lowest, highest, last."""
 
 
 def kept(values: array[float], buckets: int, also: Iterable[int] = (), gaps: Sequence[int] | None = None) -> list[int]:
@@ -163,7 +163,7 @@ _EACH_MARKED, _EACH_OF_SEVERAL = 60, 15
 MOST_BREAKS = 4000
 ESTIMATE = ", smoothed (one-sided estimate)"
 _NAME = 40
-"""How many letters of a series' name stand in the legend."""
+"""The number of letters of a series' name in the legend."""
 _WHY_WIDTH = 64
 Drawn = tuple[list[int | None], list[float | None]]
 
@@ -178,7 +178,7 @@ class TraceSegment(NamedTuple):
 
 
 class Strokes:
-    """What is drawn of one run, in at most about `buckets` times four points a trace."""
+    """The traces of one run, with at most about `buckets` times four points each."""
 
     def __init__(self, columns: Columns, buckets: int) -> None:
         self.columns = columns
@@ -203,7 +203,7 @@ class Strokes:
         return list(self._each_stretch(values, said))
 
     def _each_stretch(self, values: array[float], said: set[int] | None) -> Iterator[TraceSegment]:
-        """Of each segment; with `said` only those of its rows, and none where it has none of them."""
+        """Iterate over segments; with `said`, only over rows that have a value."""
         for segment in self.segments:
             rows = segment if said is None else array("q", [row for row in segment if row in said])
             if said is not None and not rows:
@@ -226,7 +226,7 @@ class Strokes:
         return self._joined((one.stretch.rows, places, one.of(places)) for one in means if (places := one.places()))
 
     def estimated(self, means: Sequence[RollingMeans]) -> Drawn:
-        """Of the last segment the means from its last whole window on, each of what is there of its window."""
+        """The means of the last segment from its last whole window on, each over the part of its window that exists."""
         return self._joined((one.stretch.rows, places, one.of(places)) for one in means[-1:] if (places := one.tail()))
 
     def _joined(self, parts: Iterable[tuple[Sequence[int], Sequence[int], list[float | None]]]) -> Drawn:
@@ -300,7 +300,7 @@ def _in_units(trace: dict[str, Any], size: float, *, timed: bool) -> dict[str, A
 
 
 def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[str, Any]:
-    """How long each forward took, in units of `size` microseconds."""
+    """The trace of durations, in units of `size` microseconds."""
     xs, ys = strokes.points(strokes.took)
     trace = look.trace("took", xs, [None if us is None else us / size for us in ys], panel)
     trace["customdata"] = themes.each_took(ys)
@@ -310,7 +310,7 @@ def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[
 
 
 class Look(NamedTuple):
-    """How the traces of one run, or of one series, look: a hue, a stroke, and what their names begin with."""
+    """The style of the traces of one run or series: hue, stroke, prefix of names."""
 
     colour: str
     stroke: str
@@ -385,7 +385,7 @@ def _thinned(rows: list[int]) -> list[int]:
 
 
 def _fate(columns: Columns, row: int) -> str:
-    """How a forward ended, after how long, and why as far as it is known."""
+    """The end of a forward: its state, duration, and reason as far as known."""
     us, state = columns.took_us[row], STATES[columns.states[row]]
     words = f"forward {columns.forwards[row]:,}: {state}" + (f" after {themes.took(us)}" if us == us else "")
     why = columns.whys.get(row)
@@ -430,7 +430,7 @@ class RollingMeans:
         self._mean = RollingMean(self.numbers, window)
 
     def places(self) -> list[int]:
-        """Where the mean is drawn: where windows are whole, every place, or every other one of a condensed stretch."""
+        """The positions of the mean: where windows are whole; every other position of a condensed stretch."""
         first, last = self._mean.first, self._mean.last
         if first > last:
             return []
@@ -447,7 +447,7 @@ class RollingMeans:
         return sorted({low, high, *places[bisect_left(places, low) : bisect_left(places, high)]})
 
     def _place_of(self, number: int) -> int:
-        """Where in the stretch that number stands, gaps counted."""
+        """The position of a number in the stretch, gaps counted."""
         gaps = self.stretch.gaps
         return number + bisect_left(range(len(gaps)), number + 1, key=lambda at: gaps[at] - at)
 

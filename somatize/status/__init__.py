@@ -1,4 +1,4 @@
-"""What is going on in this process, as tasks, log records and throughput.
+"""The activity of this process: tasks, log records and throughput.
 
 `Status` keeps the account, `TaskEvent` and `LogEvent` are what it sends to those who subscribe. It knows nothing of
 how it is shown: that is `somatize.ui`.
@@ -42,6 +42,6 @@ _HOMES = {
     "ThroughputStats": "throughput",
     "configure_logging": "logs",
 }
-"""What is loaded when it is first asked for: who only wants the units in which things are told waits for none of it."""
+"""Modules of lazily loaded names."""
 
 __getattr__, __dir__ = names_of(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""How large a batch is, as far as can be seen of it: its samples, its shapes, and how much work it may be."""
+"""The size of a batch: its samples, its shapes, and the amount of work in it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 _DEEP = 2
 _WIDE = 4
 _COLUMNS = 32
-"""How far is looked: how deep, how far into a list, and into a mapping. A step must not cost more where a batch is
-lists of lists."""
+"""Limits of how deep, and how far into lists and mappings, a batch is inspected, so that lists of lists cost no more."""
 _DEEPEST, _LEAVES = 6, 256
-"""How deep the shapes of a batch are looked for, and how many at most."""
+"""Limits of the depth and number of shapes collected from a batch."""
 
 
 def samples_in(batch: Any) -> int | None:
-    """How many samples a batch seems to hold, or None; never raises, and looks at no element of an array.
+    """The number of samples a batch seems to contain, or None. Never raises, and reads no array elements.
 
     Of a batch of graphs its graphs or the nodes asked for; of an array or tensor its first dimension; of a tuple, list
     or mapping the first dimension of the first it holds, so ``(x, y)`` counts x; else its length, and that of the first
@@ -97,7 +96,7 @@ _RAGGED = ("rows of several lengths",)
 
 
 class BatchSize(NamedTuple):
-    """How much work a batch may be, in which unit, and what the batches have in common that are alike.
+    """The amount of work in a batch, its unit, and a key of batches that are alike.
 
     `work` is None where nothing can be said, `alike` None where it cannot be seen of which batches this is one.
     """
@@ -164,7 +163,7 @@ def _shapes_within(held: Any, deep: int) -> Iterator[tuple[Any, ...]]:
 
 
 def _columns(held: Any, deep: int) -> Mapping[Any, Any] | None:
-    """What a thing holds, by names; None for a row of things. Other mappings may make what they are asked for."""
+    """The named parts of an object; None for a sequence. Only plain mappings are read: others may compute."""
     if isinstance(held, list | tuple | dict | UserDict) and deep and len(held) <= _LEAVES:
         return held if isinstance(held, dict | UserDict) else None
     if deep < _DEEPEST - 1 or isinstance(held, list | tuple | Mapping):
@@ -180,7 +179,7 @@ def _is_number(held: Any) -> bool:
 
 
 def _nodes_in(batch: Any) -> int | None:
-    """How many nodes graphs have: a batch of them, several batches, or one among other things; None for no graphs."""
+    """The number of graph nodes in a batch of graphs; None if it contains no graphs."""
     own = _nodes(batch)
     if own is not None or not isinstance(batch, list | tuple):
         return own

@@ -71,7 +71,7 @@ class FlopCount(NamedTuple):
 
 
 class FlopTally:
-    """What is seen while a step is counted."""
+    """The operations observed while a step is counted."""
 
     def __init__(self) -> None:
         self.flops = 0
@@ -98,7 +98,7 @@ class FlopTally:
             self.more = True
 
     def result(self) -> FlopCount:
-        """What the step did, as far as that is known."""
+        """The operations of the step, as far as known."""
         if self.failed or not self.flops:
             return FlopCount(None, False, self.backward)
         return FlopCount(int(self.flops), not self.more, self.backward)
@@ -249,7 +249,7 @@ _MOST_COUNTED, _MOST_KINDS, _MOST_WANTED, _TRIES = 64, 256, 16, 8
 
 
 class StepMode(NamedTuple):
-    """How a step ran, which tells training from evaluation.
+    """The mode of a step, which distinguishes training from evaluation.
 
     `recording` is whether gradients were recorded as it began; `passes` is how many backward passes ran meanwhile,
     None where that cannot be told.
@@ -279,9 +279,9 @@ class FlopEstimates:
 
     def __init__(self) -> None:
         self._times: dict[Hashable, int] = {}
-        """How often steps began that recorded or not, on any batch and on each kind of batch."""
+        """The number of steps begun, with and without recording, in all and by kind of batch."""
         self._counted: dict[Hashable, int] = {}
-        """How often such were counted."""
+        """The number of steps counted."""
         self._kinds: dict[tuple[StepMode, Hashable, int | None], _Counts] = {}
         self._units: dict[tuple[StepMode, str], _Counts] = {}
         self._modes: dict[StepMode, _Counts] = {}
@@ -291,7 +291,7 @@ class FlopEstimates:
         """By mode and kind of batch, what counted steps recorded."""
         self._uncounted: set[Hashable] = set()
         self._unlike: dict[Hashable, int] = {}
-        """Of kinds of batch that were counted, how often a step then recorded what no counted one did."""
+        """By kind of batch that was counted: the number of steps that recorded operations no counted step did."""
         self._again: set[Hashable] = set()
         self._left = _MOST_COUNTED
 
@@ -357,7 +357,7 @@ class FlopEstimates:
         return step
 
     def of(self, step: MeasuredStep) -> FlopCount:
-        """What a step did; not exact where it was neither counted itself nor like those that were."""
+        """The operations of a step; not exact unless it was counted or resembles steps that were."""
         mode, size, count = step[:3]
         if count is not None:
             return count
@@ -373,7 +373,7 @@ class FlopEstimates:
 
 
 class _Counts:
-    """What was counted of several steps."""
+    """The counts of several steps."""
 
     def __init__(self) -> None:
         self.steps = self.flops = 0
@@ -389,7 +389,7 @@ class _Counts:
             self.work += work or 0.0
 
     def of_each(self) -> FlopCount:
-        """What each of them did: exactly, where all did the same; None where that of one is unknown."""
+        """The operations per step: exact if all counts agree; None if one is unknown."""
         if any(count.flops is None for count in self._different):
             return FlopCount(None, False)
         return FlopCount(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StepQuery:
-    """Which node runs, asked of one forward of a graph."""
+    """The current node of one forward, read on request."""
 
     __slots__ = ("_graph", "_names", "asleep", "forward")
 
@@ -49,7 +49,7 @@ class StepQuery:
         return names[step] if 0 <= step < len(names) else None
 
     def order(self, node: str) -> int:
-        """How many nodes come before one."""
+        """The number of nodes that come before one."""
         try:
             return self._known().index(node)
         except ValueError:
@@ -158,7 +158,7 @@ class ForwardTasks:
             entered.made()
 
     def tell(self, fact: Fact) -> None:
-        """What became of a node or of the forward."""
+        """Update the tasks from a fact about a node or the forward."""
         kind = fact["fact"]
         if kind == "ran":
             entered = self._nodes.get(fact["node"])
@@ -178,14 +178,14 @@ class ForwardTasks:
             self._tree.end(self.task, EventKind.FINISHED, None, None, int(fact["took_us"]) * 1000)
 
     def progress(self, node: str, done: int, total: int | None) -> None:
-        """How far a node says it is."""
+        """Set the progress that a node reports."""
         self.look()
         entered = self._nodes.get(node)
         if entered is not None:
             entered.made().update(done=done, total=total)
 
     def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
-        """What became of a task that node code opened at a host, in that of its node or in another; or of a stream."""
+        """Update from a worker: a task that node code opened there, or a stream."""
         if said["event"] == "throughput":
             self.status._metered(host, node, said)
             return

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EventKind(Enum):
-    """What became of a task."""
+    """The kind of a task event."""
 
     STARTED = "started"
     UPDATED = "updated"

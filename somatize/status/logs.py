@@ -290,7 +290,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _gone() -> None:
-    """What a handler that has left hands its records to."""
+    """The replacement target for records of a handler that was closed."""
 
 
 def _shown(thing: object, how: Callable[[object], str] = repr) -> str:
@@ -327,7 +327,7 @@ def configure_logging(
 
 
 class LogConfiguration:
-    """What `configure_logging` set up; `close`, or the end of a ``with`` block, undoes it."""
+    """The changes made by `configure_logging`; `close`, or the end of a ``with`` block, undoes them."""
 
     def __init__(
         self,

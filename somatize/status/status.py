@@ -150,7 +150,7 @@ def _length(items: object) -> int | None:
 
 
 class Status:
-    """What is going on in this process: its tasks, log records and throughput.
+    """The activity of this process: its tasks, log records and throughput.
 
     Constructed, it works; `close`, the end of a ``with`` block, or dropping it puts everything back. Given as
     ``watching=`` to a forward, it shows the forward and its nodes as tasks. Threads may share it. In a forked child,
@@ -311,7 +311,7 @@ class Status:
         return (*self._throughputs.values(), *self._distant.values())
 
     def _metered(self, host: str, node: str, said: Mapping[str, Any]) -> None:
-        """How a stream at a host goes; `whole` where a window of it is full."""
+        """Update a stream at a host; `whole` if its window is full."""
         stream = self._distant.get((host, said["stream"]))
         if stream is None:
             stream = self._distant[host, said["stream"]] = Distant(f"{said['stream']} ({host})")
@@ -408,7 +408,7 @@ class Status:
         return more
 
     def _forked(self) -> None:
-        """What becomes of it in a forked child; the parent's goes on."""
+        """Reset in a forked child; the parent continues."""
         self._tree.silence()
         self._ticker.renew()
         self._ticker.stopped = True

@@ -1,4 +1,4 @@
-"""What a Status says as facts: its tasks, log records and throughput, to watchers of its own.
+"""Facts of a Status: its tasks, log records and throughput, sent to watchers of its own.
 
 Said inside of a forward, a fact lands in that forward, as anything a recorder is told there; outside of one, in the
 record of the run itself. A watcher that raises is warned about once and told nothing more.
@@ -102,7 +102,7 @@ class Speaking:
         return said({field: value for field, value in fields.items() if value is not None})
 
     def _identity(self, task: Task) -> str | None:
-        """What tells a task that is said several times from others of its name."""
+        """A key that distinguishes a repeatedly said task from others of its name."""
         if not task._said:
             return None
         if task._identity is None:
@@ -202,4 +202,4 @@ def _within_watching() -> bool:
 
 
 def _nothing() -> None:
-    """What there is to do where nobody waits."""
+    """Do nothing, if nobody waits."""

@@ -1,4 +1,4 @@
-"""Which tasks are open, which is whose child, and what is told when one starts, goes on or ends.
+"""The tree of open tasks, and the events when one starts, progresses or ends.
 
 A context (a thread, an asyncio task) remembers the tasks opened in it as a chain, the innermost first.
 A task that has ended stays where it is in chains of other contexts and is passed over there: so one that is ended
@@ -39,7 +39,7 @@ CHAIN: ContextVar[Task | Entered | None] = ContextVar("somatize.tasks", default=
 
 
 class Speaker(Protocol):
-    """Who says a tree's tasks as facts."""
+    """The interface that sends a tree's tasks as facts."""
 
     def opened(self, task: Task) -> None:
         """A task was opened."""
@@ -243,7 +243,7 @@ class Tree:
         self.due = _nothing
 
     def silence(self) -> None:
-        """What becomes of it in a forked child: locks of its own, nobody told, nothing shown."""
+        """Reset in a forked child: new locks, no listeners, nothing shown."""
         self.lock = threading.RLock()
         self.listeners.renew()
         self.listeners.clear()
@@ -293,4 +293,4 @@ def carried(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nothing() -> None:
-    """What there is to do where nobody waits."""
+    """Do nothing, if nobody waits."""

@@ -54,7 +54,7 @@ class Task:
     _before: float = 0
     _children: dict[Task, None] | None = None
     _shown: ForwardTasks | None = None
-    """Of a forward that goes on, who makes tasks of its nodes."""
+    """For an open forward, the object that makes tasks of its nodes."""
     _outer: Task | Entered | None = None
     _told = 0
     _untold = False
@@ -73,12 +73,12 @@ class Task:
 
     @property
     def done(self) -> float:
-        """How much is done; it may exceed `total`."""
+        """The amount done; it may exceed `total`."""
         return self._done
 
     @property
     def total(self) -> float | None:
-        """How much there is to do, or None where that is unknown. It may be set on the way."""
+        """The total amount, or None if unknown. May be set at any time."""
         return self._total
 
     @total.setter
@@ -105,7 +105,7 @@ class Task:
 
     @property
     def rate(self) -> float | None:
-        """How much is done per second, over the whole time; None while that cannot be told.
+        """The amount per second over the whole time; None if not yet known.
 
         What `update` says is done within the first tenth of a second was done before, as where a run is resumed, and is
         no part of it.
@@ -125,7 +125,7 @@ class Task:
 
     @property
     def percent(self) -> int | None:
-        """How much is done in whole percent, rounded down; None where the total is unknown or exceeded.
+        """The percentage done, rounded down; None if the total is unknown or exceeded.
 
         100 only when it has finished: the last item counted may still be at work, and a total may be wrong.
         """
@@ -205,7 +205,7 @@ class Entered:
 
     state = OPEN
     operators: int | None = None
-    """How many operators of torch had been counted before it."""
+    """The number of torch operators counted before the task."""
     _made: Task | None = None
 
     def __init__(self, forward: Task, node: str, host: str | None, began: int) -> None:

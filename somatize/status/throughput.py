@@ -1,4 +1,4 @@
-"""How fast a loop goes: samples, batches and arithmetic per second, and the share of time it waits for data."""
+"""Throughput of a loop: samples, batches and operations per second, and the share of time spent waiting for data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GLANCES = 250_000_000
 
 @dataclass(frozen=True)
 class ThroughputStats:
-    """What a stream did so far, and how fast lately; None is unknown.
+    """Totals of a stream and its recent rates; None is unknown.
 
     `samples` and `batches` count from the beginning; the rates are over the last `window` batches, those left out whose
     arithmetic was counted, which takes time, unless all were. `flops_per_s` is per second of the steps themselves,
@@ -122,7 +122,7 @@ class Throughput:
         return StreamStep(self, known, size_of(batch, known) if profiled else BatchSize())
 
     def stats(self) -> ThroughputStats:
-        """How it goes; costs a pass over the window."""
+        """The current statistics; costs a pass over the window."""
         with self._tree.lock:
             window = list(self._window)
             samples, batches = self._samples, self._batches
@@ -196,11 +196,11 @@ class Distant:
         self._stats = ThroughputStats(0, 0, None, None, None, None, None)
 
     def heard(self, stats: Mapping[str, Any]) -> None:
-        """How it goes now."""
+        """Take over the statistics reported by a host."""
         self._stats = ThroughputStats(**stats)
 
     def stats(self) -> ThroughputStats:
-        """How it went."""
+        """The last reported statistics."""
         return self._stats
 
 
@@ -270,7 +270,7 @@ class StreamStep:
         return now - self._recorded if now is not None and self._recorded is not None else None
 
     def _passes_of(self, count: FlopCount | None) -> int | None:
-        """How many backward passes ran in it; None where that cannot be told."""
+        """The number of backward passes in the step; None if unknown."""
         before, now = self._passes, self._passes_so_far(tensors.backward_passes)
         if before is not None and now is not None:
             return now - before
@@ -278,7 +278,7 @@ class StreamStep:
 
 
 class _End:
-    """What a loader has no more of."""
+    """Sentinel for the end of a loader."""
 
 
 _END = _End()

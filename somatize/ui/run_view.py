@@ -37,7 +37,7 @@ class Parts:
     # -- how it stands
 
     def head(self) -> list[Text]:
-        """What run it is, whether it is being recorded, and how many forwards there are."""
+        """The heading: the run, whether it is being recorded, and its number of forwards."""
         line = self._line()
         line.append(self._cut(self.standing.run, max(8, self.width - 30)), style="bold")
         mark, words, style = self._state()
@@ -116,7 +116,7 @@ class Parts:
         return [self._bar(share), Text(themes.share(share)), Text(self._shown(mean), style="dim"), said]
 
     def hosts(self) -> list[Text]:
-        """What each host does and did lately."""
+        """The totals and recent times of each host."""
         hosts = self.standing.lately.hosts()
         if not hosts:
             return []
@@ -164,7 +164,7 @@ class Parts:
         ]
 
     def streams(self, most: int) -> list[Text]:
-        """How each stream of batches goes."""
+        """The throughput of each stream of batches."""
         lines = []
         for name, fact in list(self.standing.streams.items())[:most]:
             line = self._line(f"{name}  ", style="bold")
@@ -174,7 +174,7 @@ class Parts:
     # -- what was said
 
     def broken(self, most: int) -> list[Text]:
-        """Why the last forwards broke that did."""
+        """The errors of the last broken forwards."""
         return [self._broke(one) for one in list(self.standing.broken)[-most:]] if most > 0 else []
 
     def _broke(self, one: Broken) -> Text:
@@ -221,7 +221,7 @@ class Parts:
         return line.append(" " * _GAP).append_text(row[3])
 
     def _bar(self, share: float) -> Text:
-        """How much of a whole, as a bar."""
+        """A share as a bar."""
         full = round(min(1.0, max(0.0, share)) * _BAR)
         if self._plain:
             return Text("#" * full + "." * (_BAR - full))
@@ -252,7 +252,7 @@ def at(when: float, now: float) -> str:
 
 
 def died(followed: Followed, now: float) -> str:
-    """That a run's writer died, and when, as far as that can be known."""
+    """A note that a run's writer died, and when, as far as known."""
     last = max(followed.writers.values(), key=lambda one: one.heard)
     who = f"its writer, process {last.pid} on {last.host}, died"
     if followed.died_at is not None:
@@ -269,7 +269,7 @@ def pace(followed: Followed, standing: Standing, now: float) -> float | None:
 
 
 def stream(fact: Fact) -> list[str]:
-    """What was said last of how a stream goes."""
+    """The last throughput of a stream, in words."""
     batches = _number(fact.get("batches"))
     words = [f"{count(batches)} batch{'es' * (batches != 1)}"]
     for field, unit in (("samples_per_s", "samples/s"), ("batches_per_s", "batches/s")):
@@ -304,7 +304,7 @@ __all__ = ["ENDED", "Parts", "at", "died", "level_of", "pace", "stream"]
 
 
 _LOW, _HIGH = 5, 16
-"""How many lines a plot has at least, and at most."""
+"""The smallest and the largest number of lines of a plot."""
 _WIDE, _BESIDE = 120, 0.55
 """From how many columns on there are two columns, and how much of them the first has."""
 _AIRY = 34
@@ -452,7 +452,7 @@ def _plotted(standing: Standing, options: ConsoleOptions, height: int) -> _Wante
 
 
 def _plot(curve: Curve, options: ConsoleOptions, lines: int) -> list[Text]:
-    """What it is and what was said last, and under it the plot."""
+    """A plot with its title and last value."""
     extents = curve.buckets.extents()
     unit, size = ("", 1.0)
     name = curve.name
@@ -472,7 +472,7 @@ def _plot(curve: Curve, options: ConsoleOptions, lines: int) -> list[Text]:
 
 
 def _value(curve: Curve, unit: str, size: float) -> str:
-    """What was said last, in few letters."""
+    """The last value, shortened."""
     assert curve.last is not None
     try:
         return f"{short(float(curve.last[1]) / size)} {unit}".rstrip()

@@ -43,7 +43,7 @@ class Sentences:
         self._said: tuple[float, str] = (0.0, "")
 
     def due(self) -> Iterator[str]:
-        """What is to be written now."""
+        """The lines that are due now."""
         followed, standing = self._followed, self._followed.standing
         if standing is None:
             if followed.waits_for != self._waited_for:
@@ -59,7 +59,7 @@ class Sentences:
         self._state = followed.state
 
     def ending(self) -> str:
-        """How the run ended, as far as it did."""
+        """The lines about the end of the run."""
         followed, standing = self._followed, self._followed.standing
         if standing is None:
             return followed.waits_for
@@ -117,14 +117,14 @@ class Sentences:
 
 
 def _counted(counts: ForwardCounts) -> list[str]:
-    """How many forwards there are, and how many of them ended otherwise than well."""
+    """The number of forwards, and of those that did not end well."""
     named = ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost"))
     words = f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}"
     return [words, *(f"{number:,} {word}" for number, word in named if number)]
 
 
 def _how(followed: Followed, standing: Standing, now: float) -> str:
-    """How a run stands, in one line."""
+    """The state of a run, in one line."""
     words = _counted(standing.count)
     speed = pace(followed, standing, now)
     words += [rate(speed)] if speed is not None else []
@@ -290,7 +290,7 @@ def _ended(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def _keyboard() -> int | None:
-    """Where keys come from: standard input, or the terminal itself where that is something else."""
+    """The source of key presses: standard input, or the terminal if that is redirected."""
     try:
         if os.isatty(0):
             return 0
@@ -364,7 +364,7 @@ def speaks_utf8(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def _warned() -> Iterator[dict[str, None]]:
-    """What is warned of within it, each once, instead of being written over what is drawn."""
+    """Collect warnings, each once, instead of printing them over the screen."""
     said: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: said.update({str(message): None})

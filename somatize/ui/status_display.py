@@ -169,7 +169,7 @@ class _Above:
 
 
 def _latest(begun: str) -> str:
-    """Of a line that is written over and over, as by another progress bar, how it is now."""
+    """The current text of a line that another program overwrites, such as a progress bar."""
     return begun[begun.rfind("\r", 0, -1) + 1 :]
 
 
@@ -248,7 +248,7 @@ class Lines:
 
 
 def going(task: Task) -> str:
-    """How far a task is."""
+    """The progress of a task, in words."""
     words = [duration(task.elapsed)]
     if task.total is not None:
         percent = "" if task.percent is None else f" ({task.percent} %)"
@@ -263,7 +263,7 @@ def going(task: Task) -> str:
 
 
 def sentence(task: Task) -> str:
-    """How a task ended."""
+    """The end of a task, in words."""
     done = count(task.done) if task.done or task.total is not None else ""
     total = f" of {count(task.total)}" if task.total is not None and task.total != task.done else ""
     words = [f"{task.state} in {duration(task.elapsed)}", *([done + total] if done else [])]
@@ -379,7 +379,7 @@ class Display:
 
 
 class _View:
-    """What a display shows, at each refresh anew."""
+    """The content of a display, rendered anew on each refresh."""
 
     def __init__(self, status: Status, logs: int) -> None:
         self.status = weakref.ref(status)  # a display must not keep its Status from being dropped
@@ -522,4 +522,4 @@ def _can_move(stream: Any) -> bool:
 
 
 def _nothing() -> None:
-    """What there is to take back."""
+    """Nothing to undo."""

@@ -1,4 +1,4 @@
-"""What is shown of a Status: running tasks as a tree, streams with their rates, recent logs."""
+"""Views of a Status: running tasks as a tree, streams with their rates, recent logs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LEAST_FOR_TASK = 50
 
 _ORDER = ("bar", "count", "percent", "rate", "elapsed", "remaining")
 _WORTH = ("count", "elapsed", "percent", "bar", "remaining", "rate")
-"""What is shown beside a name, and in which order it finds room."""
+"""The columns beside a name, in the order in which they get room."""
 
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
 
@@ -160,7 +160,7 @@ def _style(column: str) -> str:
 
 
 def _bar(task: Task) -> Any:
-    """How far it is; for what has no known end nothing, as it says nothing."""
+    """A progress bar; empty without a known total."""
     total = task.total
     if total is None or task.done > total:
         return Text("")

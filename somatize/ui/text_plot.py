@@ -13,7 +13,7 @@ Extents = Sequence[tuple[int, float, float]]
 
 _LEAST_WIDE, _MOST_LABEL = 8, 9
 _APART = 1e4
-"""How far the highest is above the lowest where the axis is logarithmic, as in the figures."""
+"""The ratio of highest to lowest above which the axis is logarithmic, as in figures."""
 _BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _ASCII = {0: " ", 1: "'", 2: ".", 3: ":"}
 
@@ -153,7 +153,7 @@ def _join(canvas: _Canvas, before: tuple[int, int, int], after: tuple[int, int, 
 
 
 class _Scale:
-    """Where a number lies between the lowest, 0, and the highest, 1."""
+    """Maps numbers to 0 (lowest) to 1 (highest)."""
 
     def __init__(self, low: float, high: float, *, logarithmic: bool) -> None:
         self._log = logarithmic

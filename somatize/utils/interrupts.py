@@ -35,7 +35,7 @@ class Descriptor(FileIO):
 
 
 class Wakeup:
-    """What one thread waits for and others set: a flag, and a wait for it. Waiting takes the flag away."""
+    """An event for one waiting thread, cleared by waiting; safe in signal handlers."""
 
     __slots__ = ("_lock",)
 
@@ -95,7 +95,7 @@ class Alone:
         self.busy = 0
         """The thread that does something just now, with the lock held."""
         self.after: list[Callable[[], object]] = []
-        """What was asked for in the middle of that."""
+        """Calls requested in the middle of the work, made after it."""
 
     def alone(self, work: Callable[[], object]) -> bool:
         """Do a piece of work; False if it was put off."""
@@ -158,7 +158,7 @@ class ServiceThread:
         self._stopped = False
 
     def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None, *, certain: bool = False) -> T:
-        """What `work` gives, done in the thread; raises what it raises.
+        """Run `work` in the service thread, return its result and raise its exception.
 
         An interrupt withdraws work that did not begin unless it is `certain`, else it is raised when that is done; a
         second one is raised at once. `undo` is then called with what the work gave, which nobody is there to take.

@@ -76,7 +76,7 @@ def warn_of_record(sentence: str) -> None:
 
 @contextmanager
 def held_back() -> Iterator[list[str]]:
-    """What is warned about in this thread meanwhile, instead of being said."""
+    """Collect the warnings of this thread instead of giving them."""
     before = getattr(_here, "held", None)
     held: list[str] = []
     _here.held = held

@@ -1,4 +1,4 @@
-"""Which forward of a watcher a fact belongs to that is said to it by hand.
+"""Attribution of facts said by hand: which forward of a watcher each belongs to.
 
 Inside a node it is the forward that last opened or closed within that node, else the node's own. Elsewhere it is the
 one that closed last in this context, or in one copied from it. A context is not told that it was copied, so what
@@ -153,7 +153,7 @@ def _only_one(found: list[Last], later: _Later, *, going_on: bool) -> tuple[Any,
 
 
 class _Later:
-    """What closed in other contexts since this one knew `last`, and how these contexts follow each other."""
+    """Forwards that closed in other contexts since this one knew `last`, and how these contexts follow each other."""
 
     def __init__(self, closings: Closings, last: Last | None) -> None:
         records = list(closings.recent)
@@ -174,10 +174,10 @@ class _Later:
         followed = {before for _, before in records if before is not None}
         latest = {entry.scope: entry for entry in entries}
         self.leaves = [entry for entry in latest.values() if entry not in followed and not entry.replaced]
-        """Of each context, or each line of copies, the one that closed last."""
+        """For each context, or line of copies, the forward that closed last."""
 
     def _line(self, entry: Last) -> list[Last]:
-        """What its context knew before, one after the other, as far as that is known."""
+        """The earlier forwards known to its context, in order, as far as known."""
         line: list[Last] = []
         known = self._before.get(entry, entry.scope.base)
         while known is not None and known not in line:

@@ -125,7 +125,7 @@ class Quiet:
 
 
 class _Items:
-    """What is gone through, as a loop that is tracked can be: also by `next`, and broken off."""
+    """An iterable of items shown as progress; also usable with `next`, and may be left early."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
@@ -161,11 +161,11 @@ QUIET = Quiet()
 
 
 def _nothing() -> None:
-    """What there is to take back."""
+    """Nothing to undo."""
 
 
 class Ctx:
-    """What a node is told beside its input.
+    """The second argument of a node: where it was placed, and how it reports facts and progress.
 
     It is made once with the plan and shared by all forwards; what differs per forward is looked up when asked.
     `node` is the id the node has in its graph, `step` its number in the plan, `device` the name that `.on` gave, or

@@ -31,7 +31,7 @@ class Key:
 
 
 class Place(ABC):
-    """Where in which forward a thread is: what a fact said now is stamped with and filed under.
+    """The position of a thread in a forward: facts said now are stamped with it and stored under it.
 
     `step` is the index of the node that runs here, or -1 between nodes; `key` says of which program.
     """
@@ -72,7 +72,7 @@ class Forward(Place):
     """There from the moment a second thread may tell this forward's watchers."""
     late: list[Fact] | None = None
     seed: int | None = None
-    """What the random generators are seeded from before each of its nodes, if they are."""
+    """The seed of the random generators before each node, if any."""
     over: bool = False
     several: bool = False
     """Whether `tell` is `fan_out`."""
@@ -319,7 +319,7 @@ class Closings:
         """Gives the watcher, or None when it is gone."""
         self.order = itertools.count().__next__
         self.recent: deque[tuple[Last, Last | None]] = deque(maxlen=_RECENT)
-        """What each context came to know as a forward closed in it, and what that context knew before."""
+        """The entries that contexts learned as forwards closed in them, with what each knew before."""
 
 
 class Scope:
@@ -373,7 +373,7 @@ class Last:
 
     @classmethod
     def made(cls, closings: Closings, sink: Any, within: Place | None, before: Last | None) -> Last:
-        """What this context comes to know, after it knew `before`."""
+        """The entry that follows `last` in this context."""
         entry = cls()
         entry.closings, entry.sink, entry.order = closings, sink, closings.order()
         if within is not None:
@@ -386,20 +386,20 @@ HERE: ContextVar[Place | None] = ContextVar("somatize.here", default=None)
 """The innermost forward that runs in this context."""
 
 LAST: ContextVar[dict[int, Last]] = ContextVar("somatize.last", default={})  # noqa: B039  never changed in place
-"""Of each watcher, by its id, the sink that opened or closed last in this context."""
+"""By watcher id: the sink that opened or closed last in this context."""
 _PROBE: ContextVar[None] = ContextVar("somatize.probe")
 _mark, _take_back = _PROBE.set, _PROBE.reset
 _REMEMBERED = 64
 _RECENT = 64
-"""How many closings of a watcher are known in contexts other than those they happened in."""
+"""The number of closings of a watcher that other contexts know."""
 _DEPTH = 32
 """Through how many copies a context is followed."""
 _CLOSINGS: dict[int, Closings] = {}
-"""Of each watcher, by its id; one that is gone leaves by its weak reference."""
+"""Closings by watcher id; removed by a weak reference when the watcher is gone."""
 
 
 def known_here(watcher: object) -> Last | None:
-    """What this context knows of a watcher's forwards."""
+    """The entry of a watcher's forwards in this context."""
     last = LAST.get().get(id(watcher))
     return last if last is not None and last.closings.watcher() is watcher else None
 

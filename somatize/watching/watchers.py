@@ -1,4 +1,4 @@
-"""Who is told what: watchers, their sinks, and which forward a fact belongs to.
+"""Watchers and their sinks: delivery of facts, and which forward a fact belongs to.
 
 A watcher is a callable that is told facts. One that must tell forwards apart (a Recorder, a Live, a Status)
 offers ``opens(graph) -> Sink`` instead, and gets a sink for each forward. See `Sink` for what a sink may offer.
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class Sink(Protocol):
-    """Where the facts of one forward go; all but `tell` may be absent, and then costs nothing.
+    """The receiver of the facts of one forward; all methods but `tell` are optional and then cost nothing.
 
     - ``tell(fact)`` is told each fact, in order; the dict is the sink's own.
     - ``entering(node, host=None)`` is called before a node runs.
@@ -86,7 +86,7 @@ class Opener(Protocol):
 
 
 Watching: TypeAlias = Watcher | Opener | list[Any] | tuple[Any, ...] | None
-"""What `watching=` takes: a callable, a Recorder or its like, or a list or tuple of them, nested as you like."""
+"""The argument `watching=`: a callable, a Recorder or the like, or a nested list or tuple of them."""
 
 _SEVERAL = (list, tuple)
 _ACCEPTED = "watching= takes a callable, a Recorder, or a list or tuple of them"
@@ -179,7 +179,7 @@ def watchers_in(watching: Watching) -> list[Any]:
 
 
 def forward_here() -> object | None:
-    """What tells the innermost forward that runs in this context from any other, or None outside of one."""
+    """A key of the innermost forward that runs in this context, or None outside of one."""
     place = HERE.get()
     return place.forward if place is not None else None
 

@@ -51,7 +51,7 @@ def _take_wire() -> tuple[int, int]:
 
 
 def _where() -> Callable[[int, str], None]:
-    """What notes, in memory that outlives this process, which step it is at."""
+    """A function that notes the current step in memory that outlives this process."""
     given = os.environ.pop("SOMATIZE_WORKER_PAGE", "")
     if not given.isdigit():
         return lambda *_: None

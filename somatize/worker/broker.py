@@ -1,4 +1,4 @@
-"""Which worker stands for which host, for one who has the processes started himself."""
+"""The broker: which workers serve which host, for processes that it starts itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .shipping import things_of, warn
 
 
 class Worker:
-    """How a worker is started; nothing is, until work is sent to it."""
+    """How to start a worker; nothing is started until work is sent to it."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Broker:
         return cls(connections(hosts, address, start_timeout))
 
     def hosts(self) -> Mapping[str, int]:
-        """How many workers each host has. Raises `BrokerClosed`."""
+        """The number of workers of each host. Raises `BrokerClosed`."""
         if self._closed:
             raise BrokerClosed("the broker is closed")
         return self._widths
@@ -138,7 +138,7 @@ class Broker:
         return landed if wrong is None else Landed({}, StateConflict(wrong), trip.slice.steps[0])
 
     def _divided(self, connection: Any, trip: Trip) -> str | None:
-        """What is wrong with state that changed at a worker: it is one here and two there."""
+        """The error if state changed both here and at several workers, so that it has no single value."""
         host = trip.slice.host
         torn = connection.changed_of(things_of(trip), torn=True)
         if torn is not None:

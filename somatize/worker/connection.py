@@ -54,11 +54,11 @@ class _Live:
         self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
         self.trips = 0
         self.levels: dict[str, int] = {}
-        """Of the loggers, as it was told."""
+        """The log levels last sent to the worker, by logger."""
         self.values: sent_modules.Values | None = None
         """The globals of modules that go along, as it was told."""
         self.modes: Any = None
-        """Of torch, as it was told; None are those nobody changed."""
+        """The modes of torch last sent; None if nobody changed any."""
         self.heard = False
         """Whether it said anything since the last trip was sent."""
 
@@ -298,7 +298,7 @@ class Connection:
         return f"host {self.host!r} took longer than {self.worker.timeout:g} s, and was in node {node!r}; it was ended"
 
     def _node(self, trip: Trip, live: _Live) -> tuple[int, str]:
-        """Where the worker was last, as far as it is known."""
+        """The node that the worker was last at, if known."""
         at = live.process.at()
         if at not in trip.slice.steps:
             at = trip.slice.steps[0]
@@ -310,7 +310,7 @@ class Connection:
         return Shipping(self.host, self.worker.mode, tuple(self.worker.send))
 
     def changed(self) -> list[tuple[Any, str, str]]:
-        """What changed at the worker: objects and their leaves, and how a sentence names them."""
+        """The objects and leaves that changed at the worker, with their names for messages."""
         return self._live.shipping.changed() if self._live is not None else []
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:

@@ -56,7 +56,7 @@ _BY_VALUE = threading.RLock()
 
 
 class Gradient(Enum):
-    """What becomes of a tensor that requires a gradient as it is packed."""
+    """The treatment of a tensor that requires a gradient when it is packed."""
 
     KEEP = "keep"
     """It requires one over there too: weights, which travel as state."""
@@ -221,7 +221,7 @@ class _FoundObject(threading.local):
 
 
 _found = _FoundObject()
-"""Where the names are looked up that are read in this thread."""
+"""Where names read in this thread are looked up."""
 
 
 def _named(name: int, *made: Any) -> Any:
@@ -251,7 +251,7 @@ def modules_of(code: types.CodeType, values: list[Any]) -> list[str]:
 
 
 def members_of(cls: type) -> dict[str, Any]:
-    """What a class that goes by value was given, by name; registered subclasses as ``_abc_impl``."""
+    """The members of a class that is sent by value; registered subclasses as ``_abc_impl``."""
     import cloudpickle
 
     members = dict(cloudpickle.cloudpickle._class_getstate(cls)[0])
@@ -260,7 +260,7 @@ def members_of(cls: type) -> dict[str, Any]:
 
 
 def skeleton_of(cls: type) -> tuple[Any, ...]:
-    """What an empty class is made of on the other side: a function and its arguments."""
+    """A function and arguments that make the empty class at the other end."""
     import cloudpickle
 
     make = cloudpickle.cloudpickle._make_skeleton_class
@@ -326,7 +326,7 @@ def _note(error: BaseException, notes: list[str], members: list[Any]) -> None:
 
 
 def _cause(error: BaseException) -> tuple[str, BaseException | None]:
-    """What is shown above an exception, and by which attribute it hangs on it."""
+    """The exception shown above another, and the attribute that links them."""
     if error.__cause__ is not None or error.__suppress_context__:
         return "__cause__", error.__cause__
     return "__context__", error.__context__
@@ -495,7 +495,7 @@ def _pickler() -> Any:
 
 
 def _reduced(pickler: Any, thing: Any) -> Any:
-    """How a thing is pickled otherwise than cloudpickle does it, or None."""
+    """The reduction of an object that cloudpickle would pickle differently, or None."""
     cls = type(thing)
     if pickler.names is not None:
         found = _reduced_in_state(pickler, thing, cls)
@@ -595,7 +595,7 @@ class _Arriving(pickle.Unpickler):
 
     @staticmethod
     def known() -> _KnownFunctions:
-        """What stands in for functions of cloudpickle."""
+        """Replacements for functions of cloudpickle."""
         return _KnownFunctions()
 
     def find_class(self, module: str, name: str) -> Any:
@@ -693,7 +693,7 @@ class _Own(_KnownFunctions):
 
 
 def _imported_as(module: str, name: str) -> Any:
-    """What has this name in a module that a worker was offered; None where there is nothing."""
+    """The object of this name in a module that a worker was offered; None if there is none."""
     found: Any = sent_modules.here(module)
     for part in name.split("."):
         found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
@@ -707,7 +707,7 @@ def _loaded_as_registered(kind: str, cls: type, dump: Any, load: Any, plain: Any
 
 
 def _registry() -> Any:
-    """Where types are registered, if anybody did."""
+    """The registry of user codecs, if one was loaded."""
     return sys.modules.get("somatize.codecs.registry")
 
 

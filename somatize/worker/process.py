@@ -100,7 +100,7 @@ class Process:
                 self.popen.stdin.close()
 
     def ended(self, within: float) -> str | None:
-        """How it ended, if it has within so many seconds; else None."""
+        """The exit status, if the process ends within so many seconds; else None."""
         try:
             return ending(self.popen.wait(within))
         except subprocess.TimeoutExpired:
@@ -145,7 +145,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """The exit status of a process, in words."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -155,7 +155,7 @@ def ending(code: int) -> str:
 
 
 class Heard:
-    """What a process writes to stderr: shown as it comes, line by line, and the last of it remembered."""
+    """Forwards the stderr of a process line by line, and remembers the last lines."""
 
     def __init__(self, host: str, reading: int, alive: Any) -> None:
         self._prefix = f"[{host}] "

@@ -130,13 +130,13 @@ class _Started:
 
 
 class Actor:
-    """What runs in an actor: nodes live on in it from one slice to the next."""
+    """The Ray actor of a worker: nodes live in it from one slice to the next."""
 
     def __init__(self) -> None:
         self._machine = Machine(ray.get_runtime_context().get_actor_id())
         self._shared = Shared("network")
         self._life = uuid4().hex
-        """What tells this actor from one that Ray starts in its place."""
+        """A key that distinguishes this actor from a restarted one."""
         self._programs: dict[int, tuple[FarProgram, Replies, list[Any]]] = {}
         self._held: dict[int, dict[int, Any]] = {}
         self._out: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
@@ -262,11 +262,11 @@ class Actor:
 
 
 def _nowhere(number: int, node: str) -> None:
-    """Where a worker of our own would note at which step it is."""
+    """A step note that does nothing; a local worker would write to shared memory."""
 
 
 def _written(buffers: Sequence[payload.Apart]) -> list[memoryview]:
-    """What Ray brings may not be written to, and state is."""
+    """Writable copies of buffers, because Ray's are read-only and state is not."""
     return [memoryview(bytearray(buffer.view())) for buffer in buffers]
 
 
@@ -279,7 +279,7 @@ def _views(buffers: Sequence[payload.Apart]) -> list[memoryview]:
 
 
 def _coming(stream: Any) -> Iterator[list[Any]]:
-    """What an actor says, as it comes; an interrupt is seen to in between, which Ray by itself does once a second."""
+    """Iterate over an actor's messages, checking for interrupts more often than Ray's once a second."""
     while True:
         if ray.wait([stream], timeout=_LOOK)[0]:
             try:
@@ -363,7 +363,7 @@ class ActorConnection:
         self._shipping, self._life = Shipping(self.host, "network", ()), ""
 
     def changed(self) -> list[tuple[Any, str, str]]:
-        """What changed at the actor: objects and their leaves, and how a sentence names them."""
+        """The objects and leaves that changed at the actor, with their names for messages."""
         return self._shipping.changed()
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
@@ -476,7 +476,7 @@ class ActorConnection:
         self._restarts = False
 
     def _restart(self) -> None:
-        """What it does is not wanted any more: Ray ends it and starts it again."""
+        """Have Ray end the actor and start it again, because its work is no longer wanted."""
         self._over("was ended, as what it did was not wanted any more")
         self._restarts = True
         if self._actor is not None:

@@ -1,4 +1,4 @@
-"""What is reported during a trip, collected for a moment and sent: facts, progress, log records, warnings, tasks."""
+"""Messages during a trip, collected briefly and sent: facts, progress, log records, warnings, tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Showing:
 
     @property
     def status(self) -> Status:
-        """What `ctx.status` gives; a new one where node code closed the one before."""
+        """The result of `ctx.status`; a new one if node code closed the last."""
         if self._status.closed:
             self._status, self._sink = relayed(self._heard, self._metered), None
         if self._sink is None:
@@ -54,7 +54,7 @@ class Showing:
             self._sink.entering(node)
 
     def tell(self, fact: dict[str, str]) -> None:
-        """What became of a node: what its code left open ends with it."""
+        """Take a fact about a node; tasks that its code left open end with it."""
         if self._sink is not None:
             self._sink.tell(fact)
 
@@ -69,7 +69,7 @@ class Showing:
         self._known.clear()
 
     def here(self) -> str | None:
-        """What the task that is open here is known by over there; None for the node itself."""
+        """The key of the innermost open task at the client; None for the node itself."""
         task = self._status.current
         return self._known.get(task) if task is not None else None
 
@@ -151,7 +151,7 @@ class Relay:
 
     @property
     def status(self) -> Status | None:
-        """What `ctx.status` gives node code, made when it is first asked for; None where nobody would see it."""
+        """The result of `ctx.status` for node code, made on first use; None if nobody would see it."""
         if not self.shows:
             return None
         if self._showing is None:
@@ -170,11 +170,11 @@ class Relay:
             self._showing.over()
 
     def task_here(self) -> str | None:
-        """What the task that is open here is known by over there, if there is one beside the node."""
+        """The key of the innermost open task at the client, if there is one besides the node."""
         return self._showing.here() if self._showing is not None else None
 
     def progress(self, node: str, done: int, total: int | None) -> None:
-        """How far a node is; of several in a row the last one counts."""
+        """Report the progress of a node; of several in a row the last one counts."""
         with self.lock:
             last = self._pending[-1] if self._pending else None
             if last is not None and last[:2] == ["progress", node]:
@@ -196,7 +196,7 @@ class Relay:
                     self._flusher.start()
 
     def taken(self) -> list[Any]:
-        """What is still to be said; whoever takes it holds the lock until it is sent."""
+        """The messages still to send; the caller holds the lock until they are sent."""
         pending, self._pending = self._pending, []
         return pending
 

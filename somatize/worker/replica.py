@@ -84,11 +84,11 @@ class ReplicaEntry:
         self.working: frozenset[str] = frozenset()
         """Attributes that each end has of its own: only `forward` makes them (`keys.working_state`)."""
         self.owners: list[Any] = []
-        """Of a captured variable, the functions that have it."""
+        """For a captured variable: the functions that have it."""
 
 
 class Delta(NamedTuple):
-    """What is sent so that the other end has what this one has."""
+    """A message that brings the other end up to date."""
 
     buffers: list[Pieces]
     leaves: dict[Leaf, Any]
@@ -106,7 +106,7 @@ class Replica:
         self.drops: list[int] = []
         """Names of objects that are gone here."""
         self.labels: dict[int, str] = {}
-        """What the nodes are called, by name."""
+        """The labels of nodes, by name."""
         self.opaque: set[Leaf] = set()
         """Leaves here that cannot be pickled, which only their identity tells from others."""
         self.entries: dict[int, ReplicaEntry] = {}
@@ -155,12 +155,12 @@ class Replica:
         return self._names[id(box)]
 
     def thing(self, name: int) -> Any:
-        """What the node of that name runs."""
+        """The object that the node of that name runs."""
         found = self.entries[name].refer()
         return found.thing if type(found) is Box else found
 
     def thing_of(self, entry: ReplicaEntry) -> Any:
-        """What stands in a `Box` here."""
+        """The content of a `Box`."""
         return entry.owners[0]() if entry.owners else entry.refer().thing
 
     def has(self, thing: Any) -> bool:
@@ -187,7 +187,7 @@ class Replica:
                 self._spaces.pop(id(thing.scope), None)
 
     def describe(self, leaf: Leaf) -> str:
-        """How a sentence names a leaf: ``node 'learn': `net.0.weight```."""
+        """The name of a leaf for messages: ``node 'learn': `net.0.weight```."""
         node, words = self._path(leaf)
         named = f"`{words}`" if words else ""
         return ": ".join(part for part in (f"node {node!r}" if node else "", named) if part) or "what it runs"
@@ -252,7 +252,7 @@ class Replica:
         return weakref.ref(thing, gone)
 
     def _kind(self, thing: Any, *, direct: bool) -> str | None:
-        """What an object is named as; None where it is part of what holds it, as many are unless met `direct`-ly."""
+        """The kind of an object that has a name of its own; None if it belongs to its holder."""
         cls = type(thing)
         if cls is types.ModuleType:
             return "package" if self.send and self._travels(thing.__name__) else None

@@ -35,7 +35,7 @@ _CODE = (".py", *importlib.machinery.EXTENSION_SUFFIXES)
 
 
 def offered(send: Sequence[str], *, shares: bool) -> tuple[dict[str, Any], list[Pieces]]:
-    """What a worker is told of the modules: where they lie, or which files they are, and these."""
+    """The modules offered to a worker: their paths, or their files with contents."""
     roots = {root: place for root in dict.fromkeys(name.partition(".")[0] for name in send) if (place := _place(root))}
     if shares:
         return {"places": {root: str(place) for root, place in roots.items()}}, []

@@ -31,7 +31,7 @@ from .wire import WireClosed as Gone
 
 
 class Life:
-    """What hangs on the descriptor that this process is sent work by: when its other end is gone, so is this process.
+    """Ends this process when the other end of the descriptor that brings its work is closed.
 
     A thread watches it. Node code may keep the interpreter from that thread for long, in one call of C: while a slice
     runs, the system itself therefore ends this process, and what it started, at the first sign from there, since
@@ -96,7 +96,7 @@ def set_apart() -> None:
 
 
 def flush() -> None:
-    """What a node wrote is on its way, before its answer is."""
+    """Flush the standard streams, so that a node's output is sent before its answer."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -106,7 +106,7 @@ def flush() -> None:
 
 
 def settle() -> None:
-    """What a node closed is open again for the next one."""
+    """Reopen standard streams that a node closed."""
     if _spare < 0:
         return
     found = _three.poll(0)
@@ -173,7 +173,7 @@ class Machine:
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -199,7 +199,7 @@ class Shared:
         self._there: set[Leaf] = set()
 
     def things(self, keys: Iterable[int]) -> list[Any]:
-        """What the nodes of these names run."""
+        """The objects that the nodes of these names run."""
         return [self.replica.thing(key) for key in keys]
 
     def has(self, keys: Iterable[int]) -> bool:
@@ -248,7 +248,7 @@ class Shared:
 
 
 def about() -> dict[str, Any]:
-    """What both ends compare before any code is loaded."""
+    """Versions that both ends compare before any code is loaded."""
     return {
         "protocol": PROTOCOL,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -289,7 +289,7 @@ class Server:
         self.wire = wire
         self.computing = False
         self.life: Life | None = None
-        """Where there is one: told when a slice begins and ends."""
+        """The process's `Life`, if any: told when a slice begins and ends."""
         self._at = at
         self._mode = "network"
         self._modes: list[Any] | None = None

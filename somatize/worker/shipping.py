@@ -1,4 +1,4 @@
-"""What of a trip a worker has already: slices it knows, and nodes as they were when they were last sent."""
+"""Client side of sending slices: which slices a worker knows, and its nodes as they were last sent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SentSlice(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is said of a trip, and the buffers that go along; what the worker will have then."""
+    """The fields and buffers of a trip, and what the worker will have then."""
 
     fields: dict[str, Any]
     buffers: list[Pieces]
@@ -54,7 +54,7 @@ class Lost(NamedTuple):
 
 
 class Shipping:
-    """What was sent over one connection, and what changed there since; it is forgotten with it."""
+    """Objects sent over one connection, and their changes since; forgotten with the connection."""
 
     def __init__(self, host: str, mode: str, send: tuple[str, ...]) -> None:
         self.host = host
@@ -68,11 +68,11 @@ class Shipping:
         self._count = 0
         self._forgets: list[int] = []
         self._looked: dict[Any, int] = {}
-        """Of each graph, how many leaves had changed there when its nodes here were last looked at."""
+        """By graph: the number of leaves that had changed at the worker when its nodes here were last checked."""
         OTHERS.add(self)
 
     def load(self, trip: Trip, lost: list[Lost] | None = None, *, whole: bool = False) -> Load:
-        """What a worker needs for a trip and does not have.
+        """The objects that a trip needs and the worker does not have.
 
         With `whole` the slice is declared each time, for a worker that may have been replaced unseen. Raises
         `NotSendable`, naming the node, `StateConflict`, and `WorkerDied` where something of the trip was `lost`.
@@ -187,7 +187,7 @@ class Shipping:
         return f"host {self.host!r}"
 
     def changed(self) -> list[tuple[Any, str, str]]:
-        """What changed at the worker of objects that there are still here, and how a sentence names it."""
+        """Objects that still exist here and changed at the worker, with their names for messages."""
         found = []
         for name, leaf in sorted(self.there):
             entry = self.replica.entries.get(name)
@@ -197,7 +197,7 @@ class Shipping:
         return found
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
-        """What changed at the worker of what some nodes have, for a sentence, or None.
+        """The objects of some nodes that changed at the worker, for a message, or None.
 
         Where it is `torn` only what shares its memory with something else here, which it does not there.
         """
@@ -209,7 +209,7 @@ class Shipping:
         return self.replica.describe(found[0]) if found else None
 
     def pulls(self, things: dict[str, Any]) -> dict[str, Any]:
-        """What is asked of a worker whose state of some nodes is to come home."""
+        """The request for a worker's state of some nodes."""
         keys = self.known(things)
         entries = self.replica.entries
         here = [leaf for leaf in self.replica.changed(self.replica.walk(keys)) if entries[leaf[0]].known]
@@ -270,7 +270,7 @@ class Shipping:
                 return
 
     def lost(self, how: str) -> list[Lost]:
-        """What ends with the worker, of objects that there are still here."""
+        """Objects that still exist here whose state is lost with the worker."""
         found = []
         for name, leaf in self.there:
             entry = self.replica.entries.get(name)
@@ -302,7 +302,7 @@ class Shipping:
         return self._count
 
     def _let_go(self, fields: dict[str, Any]) -> None:
-        """What nobody has any more is of no more use there; nor are the slices with it."""
+        """Tell the worker to drop objects and slices that no longer exist here."""
         drops = list(self.replica.drops)
         gone = set(drops)
         self.there = {leaf for leaf in self.there if leaf[0] not in gone}
@@ -358,7 +358,7 @@ class Shipping:
 
 
 class WorkerLosses:
-    """What became of the workers of one connection: how the last one ended, and which state ended with it."""
+    """Ended workers of one connection: how the last one ended, and the state lost with it."""
 
     def __init__(self) -> None:
         self.lost: list[Lost] = []
@@ -388,7 +388,7 @@ class WorkerLosses:
             self._how = ""
 
     def given_up(self, shipping: Shipping, things: dict[str, Any]) -> None:
-        """What there is here of some nodes is their state from now on."""
+        """Accept the local state of some nodes as theirs from now on."""
         if self.lost:
             replica = shipping.replica
             reached = replica.walk([replica.root(thing) for thing in things.values()])
@@ -396,7 +396,7 @@ class WorkerLosses:
 
 
 def things_of(trip: Trip) -> list[Any]:
-    """What the nodes of a trip run."""
+    """The objects that the nodes of a trip run."""
     return [trip.program.implementations[trip.program.plan.steps[number].node].thing for number in trip.slice.steps]
 
 
@@ -448,7 +448,7 @@ def _single(trip: Trip, pieces: list[_Taken]) -> Iterator[_Taken]:
 
 
 def cuts_of_replies(plan: Plan, one: Slice) -> list[int]:
-    """Of each step whose value comes back what becomes of its gradient.
+    """The treatment of the gradient of each value that comes back, by step.
 
     An error where a node here reads it. Nothing where it was said, or where no node learns by it: that of a frozen node
     leads to weights that do not learn, unless an unfrozen node at the same host feeds it. One warning where the forward

@@ -87,7 +87,7 @@ where `mapped` is None, or a batch with 0 for one by one; `returns`, `holds`, an
 
 
 class SliceResult(NamedTuple):
-    """How a slice ended: its values by number, or what was raised and where."""
+    """The result of a slice: its values by number, or the exception and its step."""
 
     values: dict[int, Any]
     error: BaseException | None = None
@@ -144,7 +144,7 @@ class FarProgram:
 
 
 REFUSED, CUT, WARNED = 0, 1, 2
-"""What becomes of the gradient of a value that goes back: an error, nothing to speak of, or one warning."""
+"""Treatments of a returned value's gradient: an error, a silent cut, or one warning."""
 
 
 class Replies:
@@ -185,7 +185,7 @@ class Replies:
                 self._warnings.append(["warning", node, "SomatizeWarning", sentence, f"<node {node}>", 1])
 
     def warnings(self) -> list[list[Any]]:
-        """What is to be warned of, to be said once."""
+        """Warnings about the replies, each given once."""
         found, self._warnings = self._warnings, []
         return found
 
@@ -210,7 +210,7 @@ class Replies:
     def _unsendable(
         self, values: Sequence[Any], steps: Sequence[int], modes: list[Any] | None, wrong: BaseException
     ) -> tuple[BaseException, int]:
-        """Which of the values cannot go, as an error and its place; -1 where it is none of them."""
+        """The error and position of a value that cannot be sent; position -1 if it is none of them."""
         if not isinstance(wrong, Exception):
             return wrong, -1
         for place, (value, step) in enumerate(zip(values, steps, strict=True)):
@@ -226,7 +226,7 @@ class Replies:
 
 
 def cure_of_cut(host: str) -> str:
-    """What can be done about a `GradientCut`, as the end of its sentence."""
+    """The end of a `GradientCut` message: what can be done about it."""
     return f"run the forward in torch.no_grad(), detach the value, or declare the node .at({host!r}, detached=True)"
 
 

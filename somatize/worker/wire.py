@@ -54,7 +54,7 @@ class SharedMemoryProbe:
             os.write(self._fd, self._secret.encode())
 
     def shown(self) -> list[Any]:
-        """What the other end needs to look."""
+        """The data that the other end needs for the probe."""
         return [os.getpid(), self._fd, self._secret]
 
     def close(self) -> None:
@@ -220,11 +220,11 @@ class TooLate(Exception):
 
 
 class Garbled(Exception):
-    """What came is no frame."""
+    """The received bytes are no frame."""
 
 
 class Message(NamedTuple):
-    """What one end says to the other."""
+    """A message from one end to the other."""
 
     kind: str
     fields: dict[str, Any]
@@ -243,7 +243,7 @@ class Wire:
         self.whole = True
         """Whether no frame was left half written or half read; after that nothing more can be said."""
         self.segments: Segments | None = None
-        """Where both ends see the same memory: what large buffers go through."""
+        """The shared memory for large buffers, if both ends see the same memory."""
         self._alive = alive
         self._got = bytearray()
         self._pack = msgpack.Packer(use_bin_type=True).pack
@@ -344,7 +344,7 @@ class Wire:
         return Message(kind, fields, buffers)
 
     def skip_noise(self, until: float | None) -> bytes:
-        """What came before the greeting. Raises `Garbled` with all there was, if no greeting comes."""
+        """The bytes before the greeting. Raises `Garbled` with all of them if no greeting comes."""
         while True:
             at = self._got.find(GREETING)
             if at >= 0:
@@ -359,7 +359,7 @@ class Wire:
                 raise Garbled(bytes(self._got).decode(errors="replace")) from None
 
     def noise(self) -> str:
-        """What came and was not understood."""
+        """The received bytes that were not understood."""
         return bytes(self._got[:NOISE]).decode(errors="replace")
 
     def greet(self) -> None:

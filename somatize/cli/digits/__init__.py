@@ -12,7 +12,7 @@ from typing import NamedTuple
 PIXELS = 64
 IMAGES = 1797
 TESTED = 360
-"""How many images, the last ones, are kept from training."""
+"""The number of images, the last ones, that are kept from training."""
 
 
 class Digits(NamedTuple):

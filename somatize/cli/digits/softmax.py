@@ -49,7 +49,7 @@ class Learn(Node):
         self._weights = [[0.0] * (PIXELS + 1) for _ in range(_CLASSES)]
 
     def forward(self, batch: Batch, ctx: Ctx) -> tuple[list[int], list[int]]:
-        """What each image was held for, and what it shows."""
+        """The predicted and the true digit of each image."""
         images, labels = batch
         odds = [self._odds(image) for image in images]
         missed = -sum(math.log(one[label]) for one, label in zip(odds, labels, strict=True))
@@ -58,7 +58,7 @@ class Learn(Node):
         return [max(range(_CLASSES), key=one.__getitem__) for one in odds], labels
 
     def reads(self, image: list[float]) -> int:
-        """What a scaled image is held for."""
+        """The predicted digit of a scaled image."""
         odds = self._odds(image)
         return max(range(_CLASSES), key=odds.__getitem__)
 

@@ -52,6 +52,6 @@ _HOMES = {
     "to_tensorboard": "tensorboard_files",
     "to_trace": "trace_file",
 }
-"""Which module has a name: it is loaded when the name is first asked for, and its library when that is called."""
+"""The module of each name: loaded on first access, its library when it is called."""
 
 __getattr__, __dir__ = names_of(__name__, _HOMES)

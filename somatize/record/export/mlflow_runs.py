@@ -21,7 +21,7 @@ from .output import Exported, LossCounts, StoredForward, forwards_of, points_of,
 RUN, BEGAN = "somatize.run", "somatize.began"
 """The tags by which a run is found again: its name, and when it was begun."""
 _METRICS, _PARAMS = 1000, 100
-"""What MLflow takes in one request."""
+"""Limits of MLflow per request."""
 _LONGEST_NAME, _LONGEST_PARAM, _LONGEST_TAG = 250, 6000, 5000
 _ENDED = {"ok": "FINISHED", "broke": "FAILED", "interrupted": "KILLED", "lost": "KILLED"}
 
@@ -213,7 +213,7 @@ class _MlflowOutput:
 
 
 class _Names:
-    """What numbers and params are called in MLflow, which takes fewer characters than we do; different ones stay so."""
+    """Names of numbers and params in MLflow, which allows fewer characters; different names stay different."""
 
     def __init__(self, losses: LossCounts) -> None:
         self._losses = losses
@@ -250,11 +250,11 @@ class _Names:
 
 
 _IN_DATABASE = {"inf": repr(sys.float_info.max), "-inf": repr(-sys.float_info.max), "-0.0": "0.0"}
-"""What a number is when it comes back from an MLflow that lies in a database, where that is another."""
+"""Numbers as MLflow with a database returns them, where it changes them."""
 
 
 def _flat(given: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """What was given, with one name for each value; what is in a list is JSON."""
+    """The configuration as one name per value; lists as JSON."""
     found: dict[str, str] = {}
     for key, value in given.items():
         if isinstance(value, Mapping) and value:

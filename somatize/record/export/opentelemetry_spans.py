@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     TracerProvider: TypeAlias = tracing.TracerProvider
 
 FORWARD = "forward"
-"""What the span of a forward is called; that of a node has the node's id."""
+"""The name of a forward's span; a node's span has the node's id."""
 NODE, HOST, FUNCTION, ERROR = "somatize.node.id", "host.name", "code.function.name", "error.type"
 RUN, NUMBER, STATE = "somatize.run.name", "somatize.forward.number", "somatize.forward.state"
 _STAY = "somatize.stay"
@@ -77,7 +77,7 @@ class OpenTelemetry:
 
 
 class Tracing(NamedTuple):
-    """What is asked of the library, loaded, and the tracer that makes our spans."""
+    """The parts of opentelemetry that are used, loaded, and our tracer."""
 
     tracer: Tracer
     trace: Any
@@ -96,7 +96,7 @@ def tracing_to(provider: TracerProvider | None) -> Tracing:
 
 
 def functions_of(graphs: list[dict[str, Any]]) -> dict[str, str]:
-    """Of each node the function it runs, or its class, where all these graphs say the same."""
+    """The function or class of each node, where all these graphs agree."""
     found: dict[str, set[str]] = {}
     for node in (node for graph in graphs for node in graph.get("nodes", ())):
         found.setdefault(node["id"], set()).add(node["class"])
@@ -315,7 +315,7 @@ class LiveSpans(ForwardSpans):
 
 
 class _Stay:
-    """That a forward's span is current, and what was before it."""
+    """A token that makes a forward's span current and restores the previous one."""
 
     def __init__(self, before: Context) -> None:
         self.before = before
@@ -403,7 +403,7 @@ def to_opentelemetry(
 
 
 class _SpanOutput:
-    """Where spans go, and the counts of what became of them."""
+    """The destination of spans, and counts of what became of them."""
 
     def __init__(self, tracing: Tracing, provider: TracerProvider | None) -> None:
         self.tracing = tracing

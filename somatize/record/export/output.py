@@ -1,4 +1,4 @@
-"""What exporters share: the forwards they read, files that are whole or absent, and what had to be left out."""
+"""Common parts of exporters: the forwards they read, atomic files, and what had to be left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from somatize.store.run_reader import RunLines, look
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written of a run into another tool's format.
+    """The result of an export to another tool's format.
 
     `path` is where it lies, None where it went to no file. `wrote` counts by what it is: ``{"forwards": 1000}``.
     `left_out` has a sentence for each thing that the format could not hold, with how often; it is empty where nothing
@@ -36,7 +36,7 @@ class Exported:
 
     @property
     def words(self) -> str:
-        """What was written, in words: ``3 forwards, 1 span``."""
+        """A summary in words: ``3 forwards, 1 span``."""
         counted = [f"{count:,} {what.removesuffix('s') if count == 1 else what}" for what, count in self.wrote.items()]
         return ", ".join(counted) or "nothing"
 
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 def whole(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
-    """What `write` answers, given a path beside `path` to write to; that file then takes the place of `path`.
+    """Call `write` with a temporary path beside `path`, then move that file to `path`; returns its result.
 
     If it raises, or is interrupted, what it wrote is removed and what was at `path` stays. The file is on the disk
     before it has its name. Raises `ExportError` where there can be no such file.
@@ -153,7 +153,7 @@ def _facts_in(lines: RunLines, first: int, last: int) -> dict[int, list[Fact]]:
 
 _STAMPS = frozenset({"fact", "node", "host"})
 _LOGGED = frozenset({"level", "logger", "message"})
-"""Of a log record, what `texts_of` says."""
+"""Fields of a log record that `texts_of` reports."""
 
 
 def points_of(forward: StoredForward, losses: LossCounts) -> Iterator[tuple[str, float]]:
@@ -197,7 +197,7 @@ def series_name(kind: str, field: str) -> str:
 
 
 def texts_of(forward: StoredForward) -> Iterator[tuple[str, str]]:
-    """What is for reading: why it broke, why nodes failed, and what was logged; a name and the text."""
+    """Texts of a forward: why it broke, why nodes failed, and what was logged; pairs of name and text."""
     for fact in forward.facts:
         kind = fact.get("fact")
         if kind == "broke":

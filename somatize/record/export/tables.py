@@ -101,7 +101,7 @@ class Table:
 
     @property
     def about(self) -> dict[str, str]:
-        """What a file should say of the table, as text: its run, what it is of, its units, the format of the store."""
+        """Metadata of the table as text: its run, its content, its units, the format of the store."""
         run = {} if self.run is None else {"somatize.run": self.run}
         units = {column.name: column.unit for column in self.columns if column.unit}
         return {
@@ -165,7 +165,7 @@ def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | No
 
 
 def _surveyed(lines: RunLines, fields: Sequence[str], first: int) -> list[Survey]:
-    """What each of the summarised fields holds, from one pass over the blocks."""
+    """The type of each summarised field, from one pass over the blocks."""
     surveys = {field: Survey() for field in fields}
     for block in lines.blocks(first):
         start = bisect_left(block.forwards, first)
@@ -198,7 +198,7 @@ def _blocks_of_rows(lines: RunLines, fields: Sequence[str], first: int) -> Itera
 
 
 def _ordered(waiting: list[Any], blocks: Iterable[list[Any]]) -> Iterator[list[Any]]:
-    """What begins with the number of a forward, by that number, many at a time.
+    """Items sorted by forward number, many at a time.
 
     Blocks come by their first number and overlap where several writers were at work; what another may still precede is
     held back. What is `waiting` already is in order, and has any numbers.
@@ -260,7 +260,7 @@ def shape_of(fact: Fact) -> Shape:
 
 
 class _Shapes:
-    """Where the values of a fact stand in a row, by its kind and its keys."""
+    """The columns of a fact's values, by its kind and keys."""
 
     def __init__(self) -> None:
         self.wanted = [
@@ -327,7 +327,7 @@ def facts_table(lines: RunLines, last: int | None, since: int | None) -> Table:
 
 
 def _survey(shapes: _Shapes, forwards: Iterable[tuple[int | None, list[Fact]]]) -> dict[int, Survey]:
-    """What the said columns hold; looked at by the values of many facts of one shape."""
+    """The types of the said columns, from the values of many facts of one shape."""
     surveys: dict[int, Survey] = {}
     waiting: dict[Shape, list[Iterable[str]]] = {}
     facts = 0
@@ -388,7 +388,7 @@ T = TypeVar("T")
 
 
 class TableQuery(NamedTuple):
-    """What an exporter was asked for."""
+    """The arguments of an exporter."""
 
     store: Place
     run: str | None
@@ -398,7 +398,7 @@ class TableQuery(NamedTuple):
 
 
 def read(asked: TableQuery, write: Callable[[Table], T]) -> tuple[T, tuple[str, ...]]:
-    """What `write` makes of a table, and what could not be read of it, in sentences; these are warned about too.
+    """Call `write` with a table and return its result, with warnings about what could not be read.
 
     `write` may be called again where the store is read without locks. Raises `ExportError`, before anything is read,
     for a table there is not or a stretch that it cannot be asked for.
@@ -530,4 +530,4 @@ _LISTED: dict[str, Callable[[TableQuery], Table]] = {
     "runs": _runs,
 }
 TABLES = (*_STREAMED, *_LISTED)
-"""What there is a table of."""
+"""The names of the tables."""

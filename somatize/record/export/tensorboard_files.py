@@ -43,7 +43,7 @@ class Value(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What was written at one step, at a time in seconds since 1970."""
+    """The values written at one step, at a time in seconds since 1970."""
 
     step: int
     wall_time: float
@@ -297,7 +297,7 @@ def _refuse_others(folder: Path, run: str) -> None:
 
 
 class _ScalarOutput:
-    """What is written of a run, and counted."""
+    """The event file of a run, and counts of what was written."""
 
     def __init__(self, writer: EventWriter, *, double: bool) -> None:
         self.wrote = {"forwards": 0, "scalars": 0, "texts": 0}
@@ -346,7 +346,7 @@ _STAMPS = frozenset({"fact", "node", "host", "step", "wall_time"})
 """Fields that a tag cannot stand for."""
 _TOOK = ("took_us", "value")
 _COLUMNS = 200
-"""How many tags are kept as columns; the curves of more are read from the facts."""
+"""The number of tags kept as columns; curves of others are read from facts."""
 _FOREIGN = "tensorboard/"
 
 
@@ -387,7 +387,7 @@ def from_tensorboard(
 
 
 def _runs_in(logdir: Path) -> tuple[str, dict[str, list[Path]]]:
-    """What the topmost run is called, and the event files of each directory, by its path below `logdir`."""
+    """The name of the topmost run, and the event files of each directory by path below `logdir`."""
     if logdir.is_file():
         return logdir.resolve().parent.name, {"": [logdir]}
     found: dict[str, list[Path]] = {}
@@ -423,7 +423,7 @@ class _EventImport:
     def __init__(self, run: str, files: Sequence[Path], names: Mapping[str, str]) -> None:
         self.run = run
         self.tags: dict[str, tuple[str, str]] = {}
-        """Of each tag that has numbers, the kind and the field of the facts made of it."""
+        """By tag that has numbers: the kind and the field of the facts made of it."""
         self._files = files
         self._damage = Damage()
         self._given: dict[str, Any] = {}
@@ -486,7 +486,7 @@ class _EventImport:
             losses.add(value.other, "no number and no text")
 
     def _took(self, step: Sequence[Event]) -> int:
-        """How long the forward took, in microseconds, where that was written."""
+        """The duration of a forward in microseconds, if it was written."""
         values = (value for event in step for value in event.values if value.number is not None)
         took = [value.number or 0.0 for value in values if self.tags[value.tag] == _TOOK]
         return int(took[-1]) if took and 0 <= took[-1] < 2**62 else 0

@@ -1,4 +1,4 @@
-"""What a column of said texts is: whole numbers, numbers, truths or words, such that nothing said is lost.
+"""The type of a column of texts: whole numbers, numbers, truths or words, without loss.
 
 A fact holds text. A text is a number here only where the number reads back as it: ``1.50`` is a version and no number,
 ``9007199254740993`` no float64. So a column has a kind, and beside it, where it needs one, a column of words for
@@ -16,11 +16,11 @@ _EXACT = 2**53
 """Up to which every whole number is a float64 too."""
 
 Said = Sequence[str | float | None]
-"""What was said, a float standing for the text that is its `repr`."""
+"""Texts, where a float stands for the text that is its `repr`."""
 
 
 class ColumnType(Enum):
-    """What a column holds. Each may miss values."""
+    """The type of a column; each type allows missing values."""
 
     WHOLE = "int64"
     NUMBER = "float64"
@@ -73,7 +73,7 @@ class Survey:
 
     @property
     def kind(self) -> ColumnType:
-        """What the column is. Texts that are numbers for less than a half are words."""
+        """The type of the column; if less than half of the texts are numbers, it is words."""
         if self.declared is not None:
             return self.declared
         numbers = self._wholes + self._floats

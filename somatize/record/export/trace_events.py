@@ -26,14 +26,14 @@ from somatize.store.run_reader import RunLines, look
 from .text_columns import whole_of
 
 HERE = "here"
-"""What the place that has no host is called."""
+"""The name of the place that has no host."""
 
 _ORDER = ("forwards", "trips", "nodes", "tasks", "logs", "said")
 """The tracks of a host, from the top."""
 
 
 class TraceTrack(NamedTuple):
-    """What is shown of a host."""
+    """The track of a host."""
 
     host: str
     name: str
@@ -73,7 +73,7 @@ class CounterPoint(NamedTuple):
 
 
 class SpanLink(NamedTuple):
-    """That one span led to another, from the beginning of the one to that of the other."""
+    """A link from the beginning of one span to the beginning of another."""
 
     source: TraceSpan
     target: TraceSpan
@@ -422,7 +422,7 @@ class Happening:
             self.drawn.arrows.append(SpanLink(trip, there))
 
     def _add_kept(self, one: Chosen, spans: dict[int, TraceSpan], began: float) -> None:
-        """What was written down of a node after its turn; of one whose turn is told later, there."""
+        """Add a node's `kept` fact after its turn, or keep it until the turn is told."""
         turns = {_whose(fact): spans[id(fact)] for fact in reversed(one.told) if id(fact) in spans}
         for fact in one.told:
             if id(fact) in spans:
