@@ -124,7 +124,7 @@ def _says(row: Row) -> str:
 @all_option
 @answering
 def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: Answer) -> None:
-    """Where the time of a run went, by node, slowest first.
+    """Where the time of a run went, by node, the one that took longest first.
 
     Price: every fact of the run is read, some ten seconds for a million forwards; --last bounds it.
     """
@@ -157,7 +157,7 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
 @run_argument
 @answering
 def fleet(path: Path, run: str | None, answer: Answer) -> None:
-    """Hosts of a run: slices sent, how long they took, how long nodes ran of it.
+    """What each host did for a run: slices that went there, how long they were away, how long nodes ran of it.
 
     Price: every fact of the run is read.
     """
@@ -293,7 +293,7 @@ def _done(row: Row) -> str:
 @all_option
 @answering
 def throughput(path: Path, run: str | None, stream: str | None, last: int | None, every: bool, answer: Answer) -> None:
-    """Streams of a run: samples and operations per second, and the time spent waiting for data.
+    """How the streams of a run went: samples and operations a second, and how long was waited for data.
 
     Price: every fact of the run is read.
     """

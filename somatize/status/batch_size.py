@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 _DEEP = 2
 _WIDE = 4
 _COLUMNS = 32
-"""Limits of how deep, and how far into lists and mappings, a batch is inspected, so that lists of lists cost no more."""
+"""Limits of how deep, and how far into lists and mappings, a batch is inspected, so that lists of lists stay cheap."""
 _DEEPEST, _LEAVES = 6, 256
 """Limits of the depth and number of shapes collected from a batch."""
 
