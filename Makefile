@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The stamp is named after what was asked for: an edited pyproject.toml or C source installs again, a second call does not.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test slow check docs bench notebooks golden clean
+.PHONY: demo test slow check docs bench notebooks golden clean house
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/digits.py
@@ -33,6 +33,10 @@ docs: $(INSTALLED)
 
 bench: $(INSTALLED)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Counts of the source tree and hops between files.
+house: $(INSTALLED)
+	$(BIN)/python benchmarks/house.py
 
 # The files that the tests hold today's results to; look at what changed before it is committed.
 golden: $(INSTALLED)
