@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from somatize.figures import notebook, plotly_backend
@@ -19,7 +19,7 @@ from somatize.utils.notices import warn_not_drawn
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure
 
-    from .live import Live
+    from .progress_figure import Picture
 
 
 PNG = "image/png"
@@ -38,7 +38,7 @@ def _thinned(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value[::step] if isinstance(value, list) else value for key, value in trace.items()}
 
 
-def still(live: Live, *, pictured: bool) -> dict[str, Any]:
+def still(live: Drawable, *, pictured: bool) -> dict[str, Any]:
     """The figure as an output that nobody redraws; `pictured` by kaleido, if that is installed.
 
     Pages that run no scripts show the picture. HTML, which needs the network to show, stands in only where there is
@@ -85,10 +85,26 @@ ANSWER = 10.0
 """Seconds a browser has to send its picture: a busy one takes some to load plotly, and kaleido would not help it."""
 
 
+class Drawable(Protocol):
+    """The parts of a Live that its view uses."""
+
+    changes: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether a forward goes on that has no row yet and will get one by going on."""
+
+    def figure(self, theme: str | None = None) -> Figure:
+        """The figure as plotly's object."""
+
+    def picture(self, theme: str | None = None) -> Picture:
+        """The figure as plain dicts."""
+
+
 class LiveView:
     """The output in which a Live is shown. It does not keep the Live alive."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Drawable) -> None:
         self._live = weakref.ref(live)
         self._display = f"somatize-live-{uuid4().hex}"
         self._canvas: Canvas | None = None
@@ -232,7 +248,7 @@ class LiveView:
         self._stop_listening = notebook.at_cell_end(ended)
         weakref.finalize(self, self._stop_listening)
 
-    def _with_view(self, live: Live) -> dict[str, Any]:
+    def _with_view(self, live: Drawable) -> dict[str, Any]:
         return {"text/plain": repr(live), notebook.VIEW: notebook.view_of(self.canvas())}
 
     # -- the picture that stays
@@ -259,7 +275,7 @@ class LiveView:
             self.give_up(error)
         threading.Thread(target=self._or_without_browser, args=(self._asked,), daemon=True).start()
 
-    def _keep_still(self, live: Live) -> None:
+    def _keep_still(self, live: Drawable) -> None:
         if notebook.attended():  # kaleido takes seconds; the one who waits for the next cell should not
             notebook.show(still(live, pictured=False), self._display, again=True)
             threading.Thread(target=self._show_still, daemon=True).start()
@@ -305,7 +321,7 @@ class LiveView:
             self._stop_listening()
 
 
-def _parts_of(live: Live) -> tuple[dict[str, FigureMessage], int]:
+def _parts_of(live: Drawable) -> tuple[dict[str, FigureMessage], int]:
     picture = live.picture()
     data = brief(picture.data)
     parts = {f"trace_{place}": notebook.part_of(trace) for place, trace in enumerate(data)}

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from somatize.utils import names_of
 
 if TYPE_CHECKING:
-    from .listeners import EventKind, LogEntry, LogEvent, TaskEvent
     from .logs import LogConfiguration, configure_logging
     from .status import Status
-    from .tasks import Task
+    from .tasks import EventKind, LogEntry, LogEvent, Task, TaskEvent
     from .throughput import Throughput, ThroughputStats
 
 __all__ = [
@@ -31,13 +30,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EventKind": "listeners",
-    "LogEntry": "listeners",
+    "EventKind": "tasks",
+    "LogEntry": "tasks",
     "LogConfiguration": "logs",
-    "LogEvent": "listeners",
+    "LogEvent": "tasks",
     "Status": "status",
     "Task": "tasks",
-    "TaskEvent": "listeners",
+    "TaskEvent": "tasks",
     "Throughput": "throughput",
     "ThroughputStats": "throughput",
     "configure_logging": "logs",

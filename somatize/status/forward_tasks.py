@@ -9,18 +9,16 @@ logged nor said as facts of their own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from somatize.facts import Fact
 from somatize.watching import watchers
 
 from .flops import COUNTING
-from .listeners import EventKind
-from .task_tree import CHAIN, Tree
-from .tasks import OPEN, Entered
+from .tasks import CHAIN, OPEN, Entered, EventKind, Tree
 
 if TYPE_CHECKING:
-    from .status import Status
     from .tasks import Task
 
 
@@ -72,6 +70,12 @@ class StepQuery:
         return True
 
 
+class Metered(Protocol):
+    """Takes the throughput of streams at hosts: a Status."""
+
+    def _metered(self, host: str, node: str, said: Mapping[str, Any]) -> None: ...
+
+
 class ForwardTasks:
     """The sink of one forward."""
 
@@ -79,7 +83,7 @@ class ForwardTasks:
     forgets = True
     library = True
 
-    def __init__(self, status: Status, tree: Tree, graph: Any) -> None:
+    def __init__(self, status: Metered, tree: Tree, graph: Any) -> None:
         self.status = status
         task = self.task = tree.open("forward", len(graph), quiet=True)
         task._shown = self

@@ -26,9 +26,7 @@ from typing import Any, Self
 
 from somatize.errors import BadOption, nearest
 
-from .listeners import Listeners, LogEntry, LogEvent
-from .task_tree import CHAIN
-from .tasks import Task
+from .tasks import CHAIN, Listeners, LogEntry, LogEvent, Task
 
 _formatter = logging.Formatter()
 _WARNINGS = "py.warnings"

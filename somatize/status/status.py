@@ -14,14 +14,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar
 
 from somatize.errors import BadOption, nearest
+from somatize.utils.interrupts import Ticker
 from somatize.watching import watchers as watching
 
 from .forward_tasks import ForwardTasks
-from .listeners import EventKind, Listener, LogEntry, Ticker
 from .logs import Listening, LogConfiguration, Logs, configure_logging
 from .status_facts import Speaking
-from .task_tree import BROKEN_OFF, Tree, carried
-from .tasks import OPEN, Task, looked_at
+from .tasks import BROKEN_OFF, OPEN, EventKind, Listener, LogEntry, Task, Tree, carried, looked_at
 from .throughput import Distant, Throughput
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from somatize.facts import Fact, said
 from somatize.watching import forwards
 from somatize.watching import watchers as watching
 
-from .task_tree import TaskEndMessage
-from .tasks import FAILED, OPEN, Task
+from .tasks import FAILED, OPEN, Task, TaskEndMessage
 
 if TYPE_CHECKING:
-    from .listeners import LogEntry
+    from .tasks import LogEntry
     from .throughput import Distant, Throughput
 
 WRITTEN_AFTER = 250_000_000

@@ -15,7 +15,7 @@ from somatize.errors import BadOption
 
 from .batch_size import BatchSize, samples_in, size_of
 from .flops import Counter, FlopCount, FlopEstimates, MeasuredStep, StepMode
-from .task_tree import Tree
+from .tasks import Tree
 
 T = TypeVar("T")
 

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from uuid import uuid4
 
 from somatize.figures import notebook
-from somatize.status.listeners import EventKind, TaskEvent
 from somatize.status.logs import is_written
-from somatize.status.tasks import Task
+from somatize.status.tasks import EventKind, Task, TaskEvent
 from somatize.utils.units import count, duration, rate
 
 from .rich_backend import Group, Text, console_for, html, literal, painted

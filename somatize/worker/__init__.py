@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .broker import Broker, Worker
+    from .broker import Broker
+    from .process import Worker
 
 __all__ = ["Broker", "Worker"]
 

@@ -24,7 +24,7 @@ from .shipping import Load, Shipping, WorkerLosses, warn
 from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees
 
 if TYPE_CHECKING:
-    from .broker import Worker
+    from .process import Worker
 
 _TO_START = 60.0
 """Seconds a worker may take until its greeting, where it has no timeout of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import fcntl
+import importlib.util
 import mmap
 import os
 import select
@@ -17,15 +18,80 @@ import termios
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from somatize.errors import BadWorker
+
+from .payload import MODES
 
 _PIPE = 1 << 20
 _NOTHING = bytes(4)
 _LAST_LINES = 30
 _LONGEST_LINE = 1 << 16
+
+
+class Worker:
+    """How to start a worker; nothing is started until work is sent to it."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        mode: str,
+        send: Sequence[str],
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        timeout: float | None,
+    ) -> None:
+        self.argv = argv
+        self.mode = mode
+        self.send = send
+        self.env = env
+        self.cwd = cwd
+        self.timeout = timeout
+
+    @classmethod
+    def spawn(
+        cls,
+        argv: Sequence[str],
+        *,
+        mode: str = "network",
+        send: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: Any = None,
+        timeout: float | None = None,
+    ) -> Worker:
+        """A worker that the command `argv` starts: ``[sys.executable, "-m", "somatize.worker"]``, also through ssh.
+
+        With the mode ``"network"`` code travels, that of the modules in `send` by value too, which node code there can
+        also import; with ``"project"`` only names and state do, and the worker imports the classes itself. `env` is
+        added to this environment. `timeout` is how many seconds a trip may take, for hosts that hang. Raises
+        `BadWorker` for what cannot be.
+        """
+        if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
+            raise BadWorker(f"argv={argv!r}: it is a list of texts, a command and its arguments")
+        if mode not in MODES:
+            raise BadWorker(f"mode={mode!r}: it is 'network' or 'project'")
+        if isinstance(send, str):
+            raise BadWorker(f"send={send!r}: it is a list of modules, as [{send!r}]")
+        send = tuple(send)
+        if send and mode == "project":
+            raise BadWorker(
+                f"mode='project' and send={list(send)!r}: in that mode no code travels, and a worker imports from its "
+                "own checkout; give it the way there, with env={'PYTHONPATH': ...} or cwd=, or use mode='network'"
+            )
+        for name in send:
+            if not _is_module(name):
+                raise BadWorker(f"send={list(send)!r}: there is no module {name!r} here")
+        if env is not None and not all(isinstance(word, str) for pair in dict(env).items() for word in pair):
+            raise BadWorker(f"env={env!r}: it is a dict of texts")
+        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < inf):
+            raise BadWorker(f"timeout={timeout!r}: it is a number of seconds")
+        return cls(tuple(argv), mode, send, env, None if cwd is None else str(cwd), timeout)
+
+    def __repr__(self) -> str:
+        return f"Worker.spawn({list(self.argv)!r}, mode={self.mode!r})"
 
 
 class Process:
@@ -241,3 +307,12 @@ class Heard:
             sys.stderr.flush()
         except Exception:  # nowhere to show it
             return
+
+
+def _is_module(name: object) -> bool:
+    if not isinstance(name, str):
+        return False
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

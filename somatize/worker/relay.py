@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from somatize.facts import Fact, encodable
 from somatize.status import Status
-from somatize.status.listeners import Event, EventKind, TaskEvent
 from somatize.status.status import relayed
+from somatize.status.tasks import Event, EventKind, TaskEvent
 from somatize.status.throughput import Throughput
 
 if TYPE_CHECKING:
