@@ -166,7 +166,7 @@ class DeviceMismatch(SomatizeError, RuntimeError):
 
 
 class WatchingError(SomatizeError, TypeError):
-    """What was given as `watching=` is nothing that can be told facts."""
+    """The value of `watching=` is no watcher: it cannot be called with facts."""
 
 
 class FactError(SomatizeError, ValueError):

@@ -120,7 +120,7 @@ COUNTS = frozenset({"began_us", "took_us", "bytes", "items", "ran", "recalled", 
 
 
 def why(error: BaseException) -> str:
-    """What a `failed` or `broke` fact says of an exception: ``TypeName: message``.
+    """The `why` of a `failed` or `broke` fact, from an exception: ``TypeName: message``.
 
     An exception whose `__str__` raises is still named: its text is then what is known of it.
     """
@@ -241,7 +241,7 @@ def _scalar(value: object) -> str | None:
 
 
 class _Nothing:
-    """What stands for "no scalar in it"; an array may well hold None."""
+    """Sentinel for "not a scalar"; an array may well hold None."""
 
 
 def _item(value: object) -> object:

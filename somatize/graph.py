@@ -139,7 +139,7 @@ class Graph:
         broker.push(nodes_at_hosts(program))
 
     def foreseen(self, input: Any = None, *, store: Store | str | PathLike[str], seed: int | None = None) -> Foreseen:
-        """What `forward` with this input, store and seed would do with each node, and why; nothing runs.
+        """Predict what `forward` with this input, store and seed would do with each node, and why; nothing runs.
 
         Per node, by its id: that it would be recalled, run or be skipped, and for a cached one that would run, which
         part of its name is another than that of the nearest result kept. It prints. Raises `NotFrozen`.

@@ -739,7 +739,7 @@ def _is_wrapped(torch: Any, tensor: Any) -> bool:
 
 
 def in_training(module: Any) -> str | None:
-    """What a Module does only in training mode (random numbers, running statistics), in a few words; None if nothing.
+    """The random numbers or running statistics of a Module in training mode, in a few words; None if it has none.
 
     That is known of torch's own layers. Of other classes it is said where their code reads `training`.
     """

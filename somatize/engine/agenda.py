@@ -15,7 +15,7 @@ from somatize.dag.plan import Plan
 
 
 class Role(Enum):
-    """What a forward does with a step: run, recall or skip it."""
+    """The treatment of a step in a forward: run, recall or skip."""
 
     SKIP = "skip"  # nobody needs its value
     RECALL = "recall"

@@ -16,7 +16,7 @@ _WOULD = {Role.RECALL: "be recalled", Role.RUN: "run", Role.SKIP: "be skipped"}
 
 
 class Foresight(NamedTuple):
-    """What a forward would do with one node, and why."""
+    """The predicted treatment of one node, and the reason."""
 
     node: str
     would: str
@@ -32,7 +32,7 @@ class Foresight(NamedTuple):
 
 
 class Foreseen(Mapping[str, Foresight]):
-    """What a forward would do, by node, in the order of the plan; prints one line per node."""
+    """A predicted forward: one `Foresight` per node, in the order of the plan; prints one line per node."""
 
     def __init__(self, found: list[Foresight]) -> None:
         self._found = {one.node: one for one in found}

@@ -179,7 +179,7 @@ class Integrity:
         self._broken[number] = why
 
     def changed(self, number: int, value: Any, *, own: bool = True, given: bool = True) -> str | None:
-        """What changed since a step was named, in words; None if nothing did.
+        """The changes since a step was named, in words; None if nothing changed.
 
         Compared are the values that it is `given`, and what it is made of itself (`own`).
         """
@@ -198,7 +198,7 @@ class Integrity:
         self._went[one.steps[0]] = self._started
 
     def changed_before_it_went(self, number: int, one: Slice, slots: list[Any]) -> str | None:
-        """What changed between the naming of a step and its departure to a host, in words."""
+        """The changes between the naming of a step and its departure to a host, in words."""
         return self._given_changed(number, one, slots) or self._own_changed(number)
 
     def changed_on_the_way(self, one: Slice, slots: list[Any]) -> None:

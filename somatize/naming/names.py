@@ -291,7 +291,7 @@ def _code_given(reach: Reach, things: list[Any], ignoring: tuple[str, ...], held
 
 
 class _KnownNode(NamedTuple):
-    """What is known of a node, valid as long as its watches hold."""
+    """A node's name parts, valid as long as its watches hold."""
 
     thing: Any
     marks: Any

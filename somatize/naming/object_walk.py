@@ -130,7 +130,7 @@ def carries_gradient(value: Any) -> bool:
 
 
 def training_in(thing: Any) -> str | None:
-    """What the Modules of a node do only in training mode, in a few words; None if nothing."""
+    """The random numbers or running statistics of a node's Modules in training mode, in a few words; None if none."""
     if tensors.loaded() is None:
         return None
     training = False

@@ -63,6 +63,6 @@ _HOMES = {
     "spent": "figures",
     "timeline": "figures",
 }
-"""What is loaded when it is first asked for: recording must not wait for what draws."""
+"""Modules of lazily loaded names, because recording must not wait for drawing."""
 
 __getattr__, __dir__ = names_of(__name__, _HOMES)

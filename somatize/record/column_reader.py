@@ -17,7 +17,7 @@ from .forward_reader import Place, lines_of, opened_at, path_in
 from .run_columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Outside, Said, Series, is_silent, is_split
 
 _OWN = ("took_us", "nodes")
-"""What a forward has of its own, whatever was said in it."""
+"""Fields that every forward has."""
 
 
 class ForwardRange(NamedTuple):
@@ -214,7 +214,7 @@ def _facts_of(lines: RunLines, forward: int) -> list[Fact]:
 
 
 def _explain(columns: Columns, lines: RunLines) -> None:
-    """Why the last forwards that broke did."""
+    """Add the errors of the last broken forwards."""
     broken = [row for row, state in enumerate(columns.states) if state in (BROKE, INTERRUPTED)]
     for row in broken[-MOST_WHYS:]:
         why = last_said(_facts_of(lines, columns.forwards[row]), "broke.why")
@@ -223,7 +223,7 @@ def _explain(columns: Columns, lines: RunLines) -> None:
 
 
 def _hear_outside(columns: Columns, lines: RunLines) -> None:
-    """What streams said outside of any forward; of another number only how often, and only if no forward has it."""
+    """Add the numbers of streams outside of forwards; of other numbers only counts, if no forward has them."""
     outside = Outside(series.of for series in columns.series if is_split(series.of) or is_silent(series))
     names = [kind.encode() for kind in outside.kinds]
     for part in lines.own({}) if names else ():

@@ -173,14 +173,14 @@ def row_of_line(line: Line, fields: Sequence[str]) -> tuple[Any, ...]:
 
 
 STRETCH = 8_192
-"""How many forwards are read in one look."""
+"""The number of forwards read per look."""
 _TOLD_AT_ONCE = 256
-"""Of how many forwards the facts are in memory at once, where they are given one after the other."""
+"""The number of forwards whose facts are in memory at once, where they are given one after the other."""
 Row = dict[str, Any]
 
 
 def all_rows(opened: Opened, run: str | None, last: int | None, since: int | None) -> list[Row]:
-    """What `forwards` gives, from one look."""
+    """The rows of `forwards`, from one look."""
 
     def table(view: StoreSnapshot) -> _Table:
         lines = lines_of(view, run)
@@ -205,7 +205,7 @@ class Pages:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What every row of a forward has, in this order."""
+        """The fields of every row, in this order."""
         return *BEFORE, *self._fields, "when"
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 HERE = "here"
-"""What the place that has no host is called."""
+"""The name of the place that has no host."""
 
 _WORKED = ("ran", "failed", "recalled")
 
@@ -64,7 +64,7 @@ class Hosts:
     def __init__(self) -> None:
         self._rows = {HERE: _row(HERE)}
         self._returned: dict[str, int] = {}
-        """Of each host how long nodes ran in slices that came back."""
+        """By host: how long nodes ran in slices that came back."""
         self._machines: dict[str, dict[str, Fact]] = {}
         self._known: set[tuple[str, str]] = set()
 
@@ -108,7 +108,7 @@ class Hosts:
         return self._rows[host]
 
     def rows(self) -> list[dict[str, Any]]:
-        """What `fleet` gives."""
+        """The rows of `fleet`."""
         for host, said in self._machines.items():
             self._rows[host] |= _latest(list(said.values()))
         for host, row in self._rows.items():
@@ -135,7 +135,7 @@ def _latest(said: list[Fact]) -> dict[str, Any]:
 
 
 def processors(row: Mapping[str, Any]) -> str:
-    """How many processors a host's workers kept busy, of how many; empty where none said."""
+    """The number of processors a host's workers kept busy, of how many; empty if unknown."""
     if row["cores"] is None:
         return ""
     return f"{row['cores']}" if row["busy"] is None else f"{row['busy']:.3g} of {row['cores']}"

@@ -43,7 +43,7 @@ _LOGS, _TASKS = 200, 5000
 
 
 class Digest(NamedTuple):
-    """What nodes did, each host's row, tasks, the last of all `said` log records, and how each stream went last.
+    """Data of a page collected in one pass: node totals, host rows, tasks, last logs, last throughput.
 
     `whys` says why forwards broke.
     """
@@ -157,7 +157,7 @@ _BAD = frozenset({"broke", "interrupted", "lost", "failed", "ERROR", "CRITICAL"}
 
 
 class Cell(NamedTuple):
-    """What stands in a table: words, and whether they are a number, go wrong, or may be long."""
+    """A table cell: its text, and whether it is a number, an error, or long."""
 
     words: str
     kind: str = ""
@@ -235,7 +235,7 @@ def _last_said(columns: Columns, place: int) -> tuple[str, str, str, str]:
 
 
 def nodes_table(spent: Sequence[Spent]) -> str:
-    """What each node did."""
+    """The table of nodes."""
     whole = sum(one.us for one in spent) or 1
     rows: list[list[Cell | str]] = [
         [
@@ -253,7 +253,7 @@ def nodes_table(spent: Sequence[Spent]) -> str:
 
 
 def hosts_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What each host did; empty where nothing went anywhere."""
+    """The table of hosts; empty if nothing was sent to any."""
     if len(rows) < 2:
         return ""
     return table(
@@ -306,7 +306,7 @@ def _forwards(columns: Columns, rows: Iterable[int], whys: Mapping[int, str]) ->
 
 
 def tasks_table(digest: Digest) -> str:
-    """What was said of tasks, the last at the end."""
+    """The table of tasks, latest last."""
     tasks = digest.tasks
     return _and_more(len(tasks), _TASK_ROWS, "tasks before these") + table(
         ("task", "state", "took", "done", "of", "in", "why"),
@@ -343,7 +343,7 @@ def logs_table(digest: Digest) -> str:
 
 
 def streams_table(digest: Digest) -> str:
-    """How each stream of batches went when it was said last."""
+    """The table of streams, with the last throughput of each."""
     fields = ("batches", "samples", "samples_per_s", "batches_per_s", "flops_per_s", "waiting")
     return table(
         ("stream", *(field.replace("_per_s", " a second") for field in fields)),
@@ -375,7 +375,7 @@ def _and_more(there: int, shown: int, what: str) -> str:
 
 
 def about_part(about: Mapping[str, Any]) -> str:
-    """Where, when and with what a run was made."""
+    """The provenance of the run."""
     git = about.get("git") or {}
     words = [git.get("commit", ""), f"on {git['branch']}" if git.get("branch") else ""]
     words += ["with changes"] * bool(git.get("dirty"))
@@ -401,7 +401,7 @@ def about_part(about: Mapping[str, Any]) -> str:
 
 
 def _own(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What was said of the run itself that has no place of its own in the page."""
+    """Facts of the run itself that have no other place in the page."""
     kinds = ("log", "task", "throughput", "machine")
     return [fact for fact in about.get("facts", []) if fact.get("fact") not in kinds][:50]
 
@@ -419,7 +419,7 @@ def _plainly(value: Any) -> str:
 
 
 MARK = b"<!doctype html><!-- a page of somatize -->"
-"""What a page begins with: by it a page may take the place of one, and of nothing else."""
+"""The first bytes of a page: a page may overwrite a page, and no other file."""
 _CURVES, _GRAPHS = 6, 8
 
 
@@ -485,7 +485,7 @@ class _Page:
     def __init__(self, store: Place, run: str | None, of: Sequence[str] | None) -> None:
         self.figures = Figures()
         self.sections: list[tuple[str, str, str]] = []
-        """Of each part its anchor, its title and what is in it."""
+        """By section: its anchor, its title and its content."""
         with opened_at(store) as opened:
             self.place = opened.path.name
             self.row, self.about, self.digest, names = look(opened, lambda view: _read(view, run))
@@ -609,5 +609,5 @@ def _figure(name: str) -> str:
 
 
 def _version() -> str:
-    """That of the package, which is loaded: asked of it by name, as it knows of workers and this band does not."""
+    """The version of the package, looked up by name because this layer may not import it."""
     return str(sys.modules[__name__.partition(".")[0]].__version__)

@@ -18,7 +18,7 @@ _LONGEST = 2**63 - 1
 
 
 class HandSink(Protocol):
-    """What a forward told by hand needs of its sink."""
+    """The methods of its sink that a manual forward uses."""
 
     token: Any
 
@@ -97,7 +97,7 @@ class ByHand(Generic[S]):
 
 
 def _here() -> tuple[Hashable, Any]:
-    """What tells the forward, task or thread that says facts by hand here from any other; and that forward or task.
+    """A key of the forward, task or thread that says facts by hand here, and that forward or task.
 
     The watchers of one forward are told by one thread at a time, but not always by the same.
     """
@@ -131,7 +131,7 @@ def ending(last: Fact) -> tuple[int, int, str | None]:
 
 
 def duration(last: Fact) -> int:
-    """How many microseconds a forward took by its last fact; 0 where that does not say so."""
+    """The duration of a forward in microseconds by its last fact; 0 if unknown."""
     took = last.get("took_us", "")
     return min(int(took), _LONGEST) if took.isdecimal() else 0
 

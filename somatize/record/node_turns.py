@@ -1,4 +1,4 @@
-"""What nodes did, taken from facts: by place over many forwards, or one after the other in a single one."""
+"""Turns of nodes from facts: totals by place over many forwards, or the sequence in one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Total(NamedTuple):
 
 
 def spent_in(store: Place, run: str | None, last: int | None) -> Total:
-    """What nodes did in a run, or in its last forwards. Reads every fact it covers."""
+    """Totals of nodes in a run, or in its last forwards. Reads every fact it covers."""
     check_range(last, None)
 
     def work(lines: RunLines) -> tuple[str, int, list[Spent]]:

@@ -30,7 +30,7 @@ _AT_ONCE = 1 << 20
 PackedForwards: TypeAlias = list[tuple[int, bytes]]
 """Forwards with their packed facts."""
 ENDINGS = ("ran", "recalled", "failed")
-"""How a node's turn ends."""
+"""The ends of a node's turn."""
 
 
 class Where(NamedTuple):
@@ -45,7 +45,7 @@ class Where(NamedTuple):
 
 @dataclass
 class Spent:
-    """What one node did: per place and ending, how often and how long in all, in microseconds."""
+    """Totals of one node: count and time in microseconds, by place and ending."""
 
     node: str
     turns: dict[tuple[Where, str], tuple[int, int]] = field(default_factory=dict)
@@ -56,24 +56,24 @@ class Spent:
         self.turns[where, ending] = count + turns, total + us
 
     def count(self, *endings: str) -> int:
-        """How many turns ended so; all of them if no ending is named."""
+        """The number of turns with an ending; all turns if none is named."""
         return sum(count for (_, ending), (count, _) in self.turns.items() if not endings or ending in endings)
 
     @property
     def us(self) -> int:
-        """How long all turns took."""
+        """The total time of all turns."""
         return sum(total for _, total in self.turns.values())
 
     @property
     def mean_us(self) -> float | None:
-        """How long it took to run, in the mean; what was recalled or failed is no run. None where it never ran."""
+        """The mean time of a run; recalled and failed turns do not count. None if it never ran."""
         ran = [turns for (_, ending), turns in self.turns.items() if ending == "ran"]
         count = sum(count for count, _ in ran)
         return sum(total for _, total in ran) / count if count else None
 
 
 class NodeTally:
-    """What each node did, by node, in the order in which they were told of first.
+    """Totals by node, in the order in which nodes first appear.
 
     Forwards in which a fact of one of the kinds `apart` was told are none that it counts packed.
     """
@@ -151,7 +151,7 @@ def stretches(lines: RunLines, since: int = 0) -> Iterator[PackedForwards]:
 
 
 def where_of(fact: Fact) -> Where:
-    """Where a fact says that its node was."""
+    """The place of a node's turn: host and device."""
     return Where(fact.get("host", ""), fact.get("device", ""))
 
 
@@ -180,7 +180,7 @@ _Turn: TypeAlias = tuple[bytes, bytes]
 
 
 class _Patterns:
-    """What finds turns among packed facts, as long as none of them is of a kind in `marks`, packed."""
+    """Finds turns in packed facts by their bytes, if none of them is of a kind in `marks`."""
 
     def __init__(self, marks: Sequence[bytes]) -> None:
         unlike = b"|".join(re.escape(mark) for mark in (*marks, *map(_packed, ("ran", "recalled"))))
@@ -197,7 +197,7 @@ class _Patterns:
             return None
 
     def _alike(self, first: bytes, packed: bytes) -> list[tuple[_Turn, Sequence[bytes]]] | None:
-        """How long turns took, where those of every forward are those of the first, in that order; else None."""
+        """The durations of turns, if every forward has the turns of the first in that order; else None."""
         turns = [(before, behind) for _, before, _, behind in self._fact.findall(first) if before]
         if not 0 < len(turns) <= _MOST:
             return None
@@ -210,7 +210,7 @@ class _Patterns:
         return list(zip(turns, took, strict=True)) if sum(map(len, wholes)) == len(packed) else None
 
     def _any(self, packed: bytes) -> list[tuple[_Turn, Sequence[bytes]]] | None:
-        """How long the turns of each kind took, in whatever order they are told."""
+        """The durations of turns by kind, in any order."""
         took: dict[_Turn, list[bytes]] = {}
         size = 0
         for whole, before, us, behind in self._fact.findall(packed):
@@ -405,7 +405,7 @@ def curve(
 def curve_costs(
     store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
 ) -> str:
-    """What `curve` with the same arguments does: one ``"scan"`` of columns, or a ``"fetch"`` of each record's facts."""
+    """The cost of `curve` with the same arguments: a ``"scan"`` of columns, or a ``"fetch"`` of each record's facts."""
     check_range(last, since)
     if of in _NUMBERS:
         return "scan"

@@ -139,7 +139,7 @@ class Graphs:
 
 
 class ForwardSink(Pending):
-    """Where the facts of one forward go: kept until it ends, then written with a single call.
+    """The sink of one forward: keeps its facts until it ends, then writes them with a single call.
 
     It lives on after that, for facts that are said later, and holds no more than those need.
     """
@@ -336,7 +336,7 @@ class Recorder:
         )
 
     def to(self, number: int) -> Callable[[Mapping[str, Any]], None]:
-        """What says facts to one forward of this recorder, by its number in the run, wherever it is called.
+        """A callable that says facts to one forward of this recorder, by its number in the run, from anywhere.
 
         Raises `UnknownForward` for one that this recorder did not write down, and `RecorderClosed`; what it gives
         raises as a call of the recorder does, and `FactError` for the engine's eight kinds.

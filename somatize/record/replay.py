@@ -99,7 +99,7 @@ def _own(store: Place, run: str | None) -> list[Fact]:
 
 
 def _records(store: Place, run: str | None) -> Iterator[tuple[list[Fact], int, int]]:
-    """Of each forward its facts, its state and its writer."""
+    """The facts, state and writer of each forward."""
     columns = columns_of(store, run, [])
     with opened_at(store) as opened:
         told = told_in(opened, columns.run, columns.forwards)

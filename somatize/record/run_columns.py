@@ -19,10 +19,10 @@ MOST = 24
 """Up to how many streams are drawn of one number; a figure says of how many."""
 
 MOST_PANELS = 100
-"""How many numbers are drawn of those that a figure is asked for."""
+"""The largest number of panels in a figure."""
 
 Key: TypeAlias = tuple[str, str | None]
-"""What was asked for, and the stream that said it; None is one without a name."""
+"""A number and the stream that said it; None is a stream without a name."""
 
 
 def is_split(name: str) -> bool:
@@ -31,7 +31,7 @@ def is_split(name: str) -> bool:
 
 
 class Said:
-    """What was said of one number, by stream and row. It is said seldom, so nothing is kept of other rows."""
+    """The values of one rarely said number, by stream and row."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class Said:
 
 
 class Keys(NamedTuple):
-    """What is drawn of some runs: over their forwards, and over the batches of streams outside of any."""
+    """The series of some runs: over their forwards, and over the batches of streams outside of forwards."""
 
     series: list[Key]
     outside: list[Key]
@@ -78,7 +78,7 @@ def alike(several: Sequence[Columns], keys: Keys | None = None) -> None:
 
 
 def keys_of(columns: Columns) -> Keys:
-    """What tells the series of these columns apart."""
+    """The keys that distinguish the series of these columns."""
     return Keys([_key(series) for series in columns.series], [_key(line.series[0]) for line in columns.outside])
 
 
@@ -132,7 +132,7 @@ def _empty(key: Key, rows: int) -> Series:
 
 
 class _Line:
-    """What one stream said of one number. A count of batches that does not rise is another meter's, or run's."""
+    """The values of one number of one stream. If the batch count does not rise, another meter or run follows."""
 
     def __init__(self, of: str, stream: str | None) -> None:
         self.series = Series(of, stream)
@@ -174,7 +174,7 @@ class Outside:
                 (self._split if is_split(name) else self._others).setdefault(kind, []).append((name, field))
         self._lines: dict[Key, _Line] = {}
         self.counts: dict[str, int] = {}
-        """How often each number was said that no stream says."""
+        """By number that no stream says: how often it was said."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -206,20 +206,20 @@ def is_silent(series: Series) -> bool:
 __all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "STATES", "WORDS", "Columns", "Series"]
 
 MOST_WHYS = 100
-"""Of how many broken forwards, the last ones, a figure says why."""
+"""The number of broken forwards, the last ones, whose errors a figure shows."""
 
 _TEXTS = 64
-"""How many texts of a series are kept that are no number."""
+"""The number of texts of a series that are kept although they are no numbers."""
 
 GAP = math.nan
-"""What stands in a column where there is no number to draw."""
+"""The placeholder in a column where there is no number to draw."""
 
 NOTHING, NUMBER, NAN, INF, MINUS_INF, WORDS = range(6)
-"""What was said of a series in a forward: nothing, a number, what is no finite number, or words."""
+"""The kind of a value in a column: nothing, a number, a non-finite number, or words."""
 
 
 def kind_of(value: float) -> int:
-    """Which of the kinds a number is."""
+    """The kind of a number."""
     if value - value == 0.0:
         return NUMBER
     return NAN if value != value else INF if value > 0 else MINUS_INF
@@ -238,7 +238,7 @@ class Series:
     def __init__(self, of: str, stream: str | None = None) -> None:
         self.of = of
         self.path = field_path(of)
-        """Where it stands in facts and columns."""
+        """The path of the value in facts and columns."""
         self.stream = stream
         self.name = of if stream is None else f"{of} of {stream}"
         self.values: array[float] = array("d")

@@ -34,7 +34,7 @@ class WriterActivity(NamedTuple):
 
 
 class _StoreLook(NamedTuple):
-    """What one look at the store found; a look may be taken again, so nothing is changed before it is over."""
+    """The result of one look at the store. A look may be repeated, so it changes nothing until it is over."""
 
     runs: int
     run: int | None = None
@@ -66,7 +66,7 @@ class Followed:
         self.path = Path(os.path.realpath(path))
         self.run = run
         self.standing: Standing | None = None
-        """How the run stands that is followed; None as long as there is none."""
+        """The state of the followed run; None until it exists."""
         self.runs = 0
         self.writers: dict[int, WriterActivity] = {}
         self.died_at: float | None = None
@@ -81,13 +81,13 @@ class Followed:
         self._seen: Any = None
         self._near = ""
         self._changing: tuple[Any, float] | None = None
-        """What lay in the directory when something was wrong with it, and since when it is so."""
+        """The directory's content when it was found faulty, and since when it has been so."""
 
     # -- how things are
 
     @property
     def waits_for(self) -> str:
-        """What there must be first, as a sentence; empty once a run is followed."""
+        """The missing precondition, as a sentence; empty once a run is followed."""
         if self.standing is not None:
             return ""
         if self._opened is None:
@@ -261,7 +261,7 @@ def _writing(view: StoreSnapshot, tail: Tail) -> WriterActivity:
 
 
 def _marks(opened: Opened, writers: dict[int, WriterActivity]) -> Any:
-    """What changes whenever something is written, or a writer that is known of dies."""
+    """A key that changes whenever something is written, or a known writer dies."""
     try:
         records = opened.records.path.stat()
     except FileNotFoundError:  # it was compacted, and its successor is found by whoever reads

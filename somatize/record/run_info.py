@@ -1,4 +1,4 @@
-"""What a run says of itself: `about`, its writers, its forwards that never ended, and what a Status told of it.
+"""Information about a run: `about`, its writers, its unfinished forwards, and what a Status reported.
 
 A fact said inside of a forward lies in that forward; one said outside of any in the record of the run itself. The
 readers give both, with the number of the forward or None.
@@ -25,7 +25,7 @@ _HIDDEN = frozenset({"run", "name", "fields"})
 
 
 def about(store: Place, run: str | None = None) -> dict[str, Any]:
-    """Where, when and with what a run was made, and what it says of itself.
+    """Provenance of a run: when, where and with what it was made, and facts of the run itself.
 
     `began` is when its first recorder was opened; `argv`, `cwd`, `python`, `platform`, `host`, `pid`, `versions` and
     `git` are of that one (of `argv` the values of ``--password``, ``--token`` and their like are hidden); `writers`
@@ -38,7 +38,7 @@ def about(store: Place, run: str | None = None) -> dict[str, Any]:
 
 
 def about_of(lines: RunLines) -> dict[str, Any]:
-    """What `about` gives of a run."""
+    """The result of `about` for a run."""
     writers = writers_of(lines)
     first = {key: value for key, value in writers[0].items() if key not in ("writer", "alive")} if writers else {}
     graphs: dict[str, Any] = {}
@@ -220,7 +220,7 @@ def _tasks(lines: RunLines) -> list[dict[str, Any]]:
 
 
 def tasks_of(lines: RunLines, facts: Iterable[tuple[int | None, Fact]]) -> list[dict[str, Any]]:
-    """What `tasks` gives of these facts of tasks, each with its forward, and of those that are open."""
+    """The rows of `tasks` from facts of tasks with their forwards, and from open tasks."""
     latest: dict[object, _Said] = {}
     for said in facts:
         key = said[1].get("id") or object()
@@ -257,7 +257,7 @@ def _task(forward: int | None, fact: Fact) -> dict[str, Any]:
 
 
 def stats_of(fact: Fact) -> dict[str, Any]:
-    """What a fact of a stream says, as `throughput` gives it."""
+    """A row of `throughput` from a fact."""
     numbers = ("samples", "batches", "samples_per_s", "batches_per_s", "flops_per_s", "waiting")
     exact = {"True": True, "False": False}.get(fact.get("flops_exact", ""))
     row: dict[str, Any] = {"stream": fact.get("stream")}

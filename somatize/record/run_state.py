@@ -27,7 +27,7 @@ from .reader import ENDINGS, Spent, Where, micro
 HELD = 64
 """Forwards that are looked at again: of these, something may still be said."""
 _MOST_ROWS, _MOST_BYTES = 5000, 8 << 20
-"""Of how much the facts are looked at, at once: of the rest, only columns."""
+"""Limits of facts that one look reads; beyond them only columns are read."""
 _MOST_UNPACKED = 64 << 10
 """Packed facts that are unpacked for where the time goes, at once: the newest. What is rare is always unpacked."""
 _LAST_SAID = 64
@@ -54,7 +54,7 @@ class NewFacts(NamedTuple):
 
 
 class OpenTask(NamedTuple):
-    """What was said last of a task that is open, and when that was."""
+    """The last fact of an open task, and its time."""
 
     fact: Fact
     when: float
@@ -70,24 +70,24 @@ class CurveColumn(NamedTuple):
 
 @dataclass
 class Cursor:
-    """How far a run has been read."""
+    """The position up to which a run was read."""
 
     settled: int = 0
     seen: dict[int, int] = field(default_factory=dict)
-    """Of a forward that may still change, how many bytes of its facts were read."""
+    """By forward that may still change: the number of bytes of its facts that were read."""
     own: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of each writer, where the last part of the run's own record begins that was read, and how much of it was."""
+    """By writer: the start of the last part read of the run's own record, and how much of it was read."""
 
 
 @dataclass
 class Grown:
-    """What is new. `columns` and `said` have the numbers of summarised curves; those of others are among the facts."""
+    """New content of a run. `columns` and `said` have the numbers of summarised curves; others are among the facts."""
 
     cursor: Cursor
     rows: list[ForwardRow] = field(default_factory=list)
     columns: list[CurveColumn] = field(default_factory=list)
     said: list[tuple[int, int, str]] = field(default_factory=list)
-    """Of a curve by its place, a forward and the text that was said in it."""
+    """Texts of curves: the curve's position, the forward, the text."""
     broken: list[ForwardRow] = field(default_factory=list)
     told: list[NewFacts] = field(default_factory=list)
     going_on: list[Line] = field(default_factory=list)
@@ -96,12 +96,12 @@ class Grown:
 
 
 def grown(lines: RunLines, cursor: Cursor, of: Sequence[str]) -> Grown:
-    """What is new since `cursor`; of the curves in `of`, the first is how long a forward took."""
+    """The content since `cursor`; of the curves in `of`, the first is the duration of forwards."""
     return _Look(lines, cursor, of).answer()
 
 
 def drawn_of(lines: RunLines) -> list[str]:
-    """What is worth a curve where nobody said what: the loss, or else what was summarised first."""
+    """The default curves: the loss, or else the first summarised number."""
     names: dict[str, None] = {}
     for tail in lines.view.tails_of(lines.run):
         names.update(dict.fromkeys(tail.fields))
@@ -233,7 +233,7 @@ class _Look:
     # -- the run's own record
 
     def _take_own(self, made: Grown) -> None:
-        """What is new of it. When it is met first, of all but its end only what tells of streams is read."""
+        """Read new facts of the run itself. On the first look, all but the last part is read for streams only."""
         first = not self.before.own
         said: list[tuple[RunFactsPart, bytes]] = []
         made.cursor.own = dict(self.before.own)
@@ -355,12 +355,12 @@ def _finite(values: Sequence[float]) -> bool:
 
 
 _FORWARDS, _FACTS = 250, 20_000
-"""Of how many forwards, or facts of nodes, one half of the window is made."""
+"""The number of forwards, or of facts of nodes, in one half of the window."""
 
 
 @dataclass
 class HostSpent:
-    """What one host did: slices sent to it, how long they took there and back, how long its nodes worked of that."""
+    """Totals of one host: slices sent, their round trip time, and how long its nodes worked."""
 
     slices: int = 0
     trip_us: int = 0
@@ -424,11 +424,11 @@ class Lately:
 
     @property
     def forwards(self) -> int:
-        """How many forwards it holds."""
+        """The number of forwards in the window."""
         return self._before.forwards + self._now.forwards
 
     def nodes(self) -> list[Spent]:
-        """What each node did, the one that took longest first."""
+        """Totals of nodes, slowest first."""
         found: dict[str, Spent] = {}
         for half in (self._before, self._now):
             for node, spent in half.nodes.items():
@@ -439,7 +439,7 @@ class Lately:
         return sorted(found.values(), key=lambda one: (-one.us, one.node))
 
     def hosts(self) -> dict[str, HostSpent]:
-        """What each host did, the one waited for longest first."""
+        """Totals of hosts, longest first."""
         found: dict[str, HostSpent] = {}
         for half in (self._before, self._now):
             for host, spent in half.hosts.items():
@@ -455,7 +455,7 @@ _LOGS, _BROKEN, _REMEMBERED = 200, 20, 256
 
 
 class ForwardCounts(NamedTuple):
-    """How many forwards there are, and how many of them did not go well."""
+    """The number of forwards, and of those that did not end well."""
 
     forwards: int = 0
     broke: int = 0
@@ -526,7 +526,7 @@ class Curve:
 
 @dataclass
 class Standing:
-    """What is known of one run; `take` brings it up to date."""
+    """The state of one run; `take` brings it up to date."""
 
     run: str
     of: Sequence[str]
@@ -541,7 +541,7 @@ class Standing:
     logs: deque[Log] = field(default_factory=lambda: deque(maxlen=_LOGS))
     broken: deque[Broken] = field(default_factory=lambda: deque(maxlen=_BROKEN))
     said: int = 0
-    """How many log records were read, those that are no longer kept among them."""
+    """The number of log records read, dropped ones included."""
     last: ForwardRow | None = None
     """The forward that ended last."""
 
@@ -554,13 +554,13 @@ class Standing:
 
     @property
     def took(self) -> Curve:
-        """How long forwards took, in microseconds."""
+        """The durations of forwards in microseconds."""
         return self.curves[0]
 
     # -- brought up to date
 
     def take(self, grown: Grown, count: ForwardCounts) -> None:
-        """What a run has grown by, and how many forwards it has now."""
+        """Update from new content, and the current number of forwards."""
         self.count = count
         for place, forwards, values in grown.columns:
             self._column(self.curves[place], forwards, values)

@@ -1,4 +1,4 @@
-"""How a store lies on the disk: LMDB files, journals, locks, what reads and writes them, and `Store`, its handle."""
+"""Layout of a store on disk: LMDB files, journals, locks, their readers and writers, and `Store`, its handle."""
 
 from __future__ import annotations
 

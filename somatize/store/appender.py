@@ -40,7 +40,7 @@ class Running(Protocol):
 
 
 class Tell(Protocol):
-    """What takes a fact."""
+    """A callable that takes a fact."""
 
     def __call__(self, fact: Fact, /) -> object: ...
 
@@ -54,7 +54,7 @@ class Pending:
 
     writer: Writer
     facts: list[Fact]
-    """What it told and is not written down yet."""
+    """Facts that are not written yet."""
     tell: Tell
     """Takes a fact of it."""
     since: float
@@ -68,7 +68,7 @@ class Pending:
     parted = False
     """Whether a part of it was written down while it went on."""
     place: Running | None = None
-    """Where one node is called after another, the forward itself, of which can be asked which one runs."""
+    """The forward itself, if its nodes are called one after the other: it knows which one runs."""
     entered: list[str] | None = None
     """Else, the nodes that were entered and are not known to have had their turn."""
     told_inside: Sequence[str] = ()
@@ -96,7 +96,7 @@ class Pending:
         return [] if node is None else [node]
 
     def without(self, inside: list[str], done: set[str | None]) -> list[str]:
-        """Of the nodes it was in, those that are not done; the others are forgotten."""
+        """The nodes it was in that are not done; the others are forgotten."""
         left = [node for node in inside if node not in done]
         if self.entered is not None:
             self.entered[: len(inside)] = left
@@ -108,7 +108,7 @@ class Pending:
 
 
 class ForwardPart:
-    """What is written of a forward that goes on, and leaves its hands once it is."""
+    """A part of an open forward as it is written to the journal."""
 
     def __init__(self, pending: Pending, facts: int, inside: list[str], ended: Fact | None) -> None:
         self._pending = pending
@@ -149,7 +149,7 @@ _BESIDES = 400
 
 
 class Backlog:
-    """What a writer still has to append, in order. True if there is something; `dropped` counts what fell out."""
+    """Entries that wait to be appended, in order. True if there are any; `dropped` counts those that were given up."""
 
     def __init__(self) -> None:
         self.entries: deque[tuple[Pending | None, int, int, Said]] = deque()
@@ -407,7 +407,7 @@ class Appender:
         return batch
 
     def next_batch(self) -> Batch:
-        """What was written since the last call; what follows goes to a new one."""
+        """Entries written since the last call; later ones go to a new batch."""
         found: list[Batch] = []
         self.gate.alone(lambda: found.append(self._next_batch()))
         return found[0]

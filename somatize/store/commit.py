@@ -63,7 +63,7 @@ def absorb(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
 
 
 def _blocks(gathered: JournalRows, complete: list[Line]) -> Iterable[Block]:
-    """What there is to store, each forward's number higher than the one before."""
+    """The blocks to store, in ascending order of forward numbers."""
     if not complete:
         return gathered.blocks
     for block in gathered.blocks:
@@ -238,7 +238,7 @@ def _about(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
 
 
 def end_open(txn: WriteTransaction, run: int, writer: int, fields: Sequence[str]) -> None:
-    """Of a writer that is gone: the forwards it left open are lost."""
+    """Mark the forwards that a dead writer left open as lost."""
     prefix = schema.run_prefix(b"o", run)
     left: list[int] = []
     for key, sealed in txn.items(prefix):

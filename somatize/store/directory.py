@@ -52,7 +52,7 @@ _warned_remote: set[int] = set()
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """What the system refuses in here is a `StoreError` that names the store and, if it is another, the file."""
+    """Raise system errors as `StoreError` that names the store and, if it is another, the file."""
     try:
         yield
     except SomatizeError:
@@ -62,7 +62,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def refusal(path: Path, error: OSError) -> StoreError:
-    """What is raised where the system refuses something about a store."""
+    """The error for a refusal of the system."""
     why = error.strerror or str(error)
     if is_for_want_of_room(error):
         return NotWritten(error.errno, why, os.fsdecode(error.filename or path))
@@ -129,7 +129,7 @@ def has_format(path: Path) -> bool | None:
 
 
 def entries(path: Path) -> list[tuple[str, int, int]]:
-    """Of each thing in a directory its name, its length and when it was changed, in nanoseconds."""
+    """The name, size and modification time in nanoseconds of everything in a directory."""
     found = []
     try:
         for one in path.iterdir():
@@ -201,7 +201,7 @@ def _must_be_file(file: Path) -> None:
 
 
 def parts(path: Path) -> dict[str, str]:
-    """Of each part of a store, besides its LMDB files, what is wrong with it; empty if nothing is."""
+    """The faults of each part of a store besides its LMDB files; empty if there are none."""
     return {
         name: "" if is_kind(path / name) else _OTHER if os.path.lexists(path / name) else _MISSING
         for name, is_kind in _PARTS.items()
@@ -287,7 +287,7 @@ def writable(path: Path) -> bool:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What tells a directory from another in its place; None where there is none."""
+    """A key that distinguishes a directory from another in its place; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -296,7 +296,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def path_of(directory: int) -> Path | None:
-    """Where a directory that is held open lies now; None where the system does not say."""
+    """The current path of an open directory; None if the system does not say."""
     try:
         if hasattr(fcntl, "F_GETPATH"):  # macOS
             return Path(os.fsdecode(fcntl.fcntl(directory, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
@@ -315,7 +315,7 @@ def is_full(path: Path) -> bool:
 
 
 def gone(path: Path) -> NoStore:
-    """What is raised where a store was, and now nothing is or another one."""
+    """The error for a store whose directory is gone or was replaced."""
     return NoStore(f"the store at {path} is gone since it was opened; if another is in its place, open that one")
 
 

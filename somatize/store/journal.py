@@ -38,18 +38,18 @@ NO_TIME = 2**64 - 1
 """Stands for a duration that is not known."""
 
 Said = tuple[int, int, int, bytes, bytes]
-"""What an entry says: the forward's state, how many nodes had their turn, how long it took, and packed, the summary
+"""The content of an entry: the forward's state, its number of node turns, its duration, and packed, the summary
 of the facts and the facts."""
 
 
 def header(about: dict[str, Any]) -> bytes:
-    """What a journal begins with."""
+    """The header of a journal."""
     packed = msgpack.packb(about)
     return b"".join((_MAGIC, _START.pack(len(packed), crc32(packed)), packed))
 
 
 def read_header(start: Buffer) -> tuple[dict[str, Any], int] | None:
-    """Who writes the journal that starts so, and where its entries begin; None if that was never written whole."""
+    """The writer of a journal and the offset of its first entry; None if the header was never written whole."""
     fixed = len(_MAGIC) + _START.size
     if bytes(start[: len(_MAGIC)]) != _MAGIC or len(start) < fixed:
         return None
@@ -85,7 +85,7 @@ def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
 
 
 def next_whole(buffer: bytes, at: int) -> int:
-    """Where the next whole entry begins after a damaged one, or -1 if nothing whole follows nearby."""
+    """The offset of the next whole entry after a damaged one, or -1 if there is none nearby."""
     claimed = at + UNSIZED + int(ENTRY.unpack_from(buffer, at)[0]) if at + ENTRY_HEAD <= len(buffer) else at
     if claimed > at and entry_at(buffer, claimed) is not None:
         return claimed

@@ -1,4 +1,4 @@
-"""What a journal holds beyond a snapshot: the heads of its entries as columns, and the entries that are read in full.
+"""Journals beyond a snapshot: the heads of their entries as columns, and entries read in full.
 
 A reader that looks ten times a second at a fast run wants few of the records that are not committed yet. So the journal
 of a living writer is gone through from head to head, and only the stretch that holds the wanted forwards is checked
@@ -32,7 +32,7 @@ _PARTS = (journal.PART, journal.END)
 
 
 class Counted(NamedTuple):
-    """How many forwards there are and how they ended, how long they took, and when they were written down, in µs."""
+    """Counts of forwards by end, their durations, and when they were written, in µs."""
 
     rows: int = 0
     broke: int = 0
@@ -44,7 +44,7 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, states: Sequence[int], whens: Sequence[int], took: Sequence[int]) -> Counted:
-        """Of forwards how each ended, when it was written down, and how long it took where that is known."""
+        """Counts from each forward's end, time of writing, and duration if known."""
         if not states:
             return cls()
         return cls(
@@ -101,7 +101,7 @@ class Heads:
         return made
 
     def stretch(self, first: int, last: int) -> tuple[int, int] | None:
-        """Where the entries about the forwards from `first` to `last` begin and end; None if there are none."""
+        """The range of the entries about the forwards from `first` to `last`; None if there are none."""
         places, forwards = self._columns[0], self._columns[3]
         within = _within if speedups.MODULE is None else speedups.MODULE.within
         start, end = within(forwards, max(0, first), max(0, min(last, OWN)))
@@ -116,7 +116,7 @@ class Heads:
         return int(find(self._columns[3]))
 
     def counted(self) -> Counted | None:
-        """What there is to count; None where a forward was or is written down in parts, which takes a closer look."""
+        """Counts of the forwards; None if a forward was written in parts, which has to be read in full."""
         _, kinds, states, _, whens, took = self._columns
         kinds_said = kinds.tobytes()
         if any(part in kinds_said for part in _PARTS):
@@ -201,7 +201,7 @@ os.register_at_fork(after_in_child=KNOWN.forget)
 
 
 class Tail:
-    """What one journal holds beyond the snapshot. Valid while its file is open."""
+    """The entries of one journal beyond the snapshot. Valid while its file is open."""
 
     def __init__(self, file: JournalFile, about: dict[str, Any], start: int) -> None:
         self.writer = file.writer
@@ -233,7 +233,7 @@ class Tail:
         return found
 
     def of(self, first: int, last: int) -> JournalRows:
-        """What it holds of the forwards from `first` to `last`, and perhaps something of others."""
+        """The entries of the forwards from `first` to `last`, and possibly of others."""
         heads = self.heads
         if heads is None or "gathered" in self.__dict__ or (first <= 0 and last >= OWN):
             return self.gathered
@@ -248,7 +248,7 @@ class Tail:
         return max([number for number in self.gathered.rows if number != OWN], default=-1)
 
     def counted(self) -> Counted | None:
-        """Of the forwards in it how they ended, when they were written down and how long they took.
+        """Counts of its forwards: how they ended, when they were written and how long they took.
 
         None if it has to be looked at closely for that: where one was or is written down in parts.
         """
@@ -262,7 +262,7 @@ def tell_damage(path: Path, gathered: JournalRows) -> None:
 
 
 def rest(fd: int, at: int, end: int | None = None) -> bytes:
-    """What a file holds from a place on, up to `end` or to where it ends now: it may grow faster than it is read."""
+    """The bytes of a file from `at` to `end`, or to its current end: it may grow while it is read."""
     end = os.fstat(fd).st_size if end is None else end
     parts = []
     while at < end and (part := os.pread(fd, end - at, at)):

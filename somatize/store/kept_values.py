@@ -30,10 +30,10 @@ from .open_store import Opened, last_used
 
 _MADE_BY_HAND = b"h"
 _AT_HAND, _LITTLE = 16, 1 << 14
-"""How many values, and of how many bytes, a look brings along."""
+"""The number and size of values that a listing reads along."""
 _FEW = 1 << 12
 _AT_FIRST, _AT_MOST = 4, 256
-"""How many entries are taken away in one transaction on a disk without room: more, as what went makes room."""
+"""The number of entries deleted per transaction on a full disk: more as space becomes free."""
 
 
 class KeptEntry(NamedTuple):
@@ -199,14 +199,14 @@ def _forget_some_at_a_time(opened: Opened, chosen: Callable[[list[KeptEntry]], l
 
 
 def shown(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a keeper said of a value, without what is the store's own."""
+    """The metadata given by the writer of a value, without the store's own."""
     return {key: said for key, said in meta.items() if key != "xxh3"}
 
 
 def to_prune(
     all_entries: list[KeptEntry], *, max_bytes: int | None, older_than: float | None, unused_for: float | None
 ) -> list[KeptEntry]:
-    """What to take away, least recently used first: what is too old, too long unused, and then what is too much."""
+    """The entries to delete, least recently used first: too old, too long unused, then over the size limit."""
     now = time.time()
     gone: list[KeptEntry] = []
     left: list[KeptEntry] = []
@@ -233,7 +233,7 @@ def by_hand(opened: Opened, digest: str) -> None:
 
 
 def _held(reading: ReadTransaction, key: bytes, name: str) -> Held:
-    """What stands under a name, in one look."""
+    """The value under a name, within one transaction."""
     sealed = reading.get(key)
     if sealed is None:
         raise NotStored(f"the store keeps nothing as {name!r}")

@@ -92,7 +92,7 @@ class Gate:
         self._alone: int | None = None
 
     def one_of_many(self) -> AbstractContextManager[Any]:
-        """What is held while one is inside, beside others. It only counts where `lets_in` says so, asked within."""
+        """A context for one of many users. It only counts where `lets_in` says so, asked within."""
         me = get_ident()
         mine = self._locks.get(me)
         if mine is None:
@@ -201,7 +201,7 @@ class Environment:
 
     @property
     def path(self) -> Path:
-        """Where the file lies."""
+        """The path of the file."""
         return self._generation.path
 
     def moved_to(self, directory: Path) -> None:
@@ -288,7 +288,7 @@ class Environment:
             self._wait(inside)
 
     def _read(self, work: Callable[[ReadTransaction], T]) -> T:
-        """What `work` makes of a snapshot, which takes locks. An interrupt ends the snapshot, wherever it comes."""
+        """Run `work` in a read transaction. An interrupt ends the transaction wherever it comes."""
         self._follow()
         for _ in range(_ATTEMPTS):
             inside = self._gate.one_of_many()
@@ -323,7 +323,7 @@ class Environment:
         raise StoreError(f"{self.path} has {MOST_READERS} readers at once; no more fit in")
 
     def read_retried(self, work: Callable[[ReadTransaction], T]) -> T:
-        """What `work` makes of one snapshot; without locks it is tried again until the snapshot held still."""
+        """Run `work` in one snapshot; without locks it is repeated until the snapshot stayed valid."""
         if self._env is not None:
             try:
                 return self._read(work)
@@ -339,7 +339,7 @@ class Environment:
         raise AssertionError("the last attempt answers or raises")
 
     def _attempt(self, work: Callable[[ReadTransaction], T], *, last: bool) -> tuple[T] | None:
-        """What `work` makes of a snapshot without locks; None if a writer used its pages again meanwhile."""
+        """Run `work` in a snapshot without locks; None if a writer reused its pages meanwhile."""
         with held_back() as notices:
             try:
                 snapshot = PageFile(self._fd)
@@ -377,7 +377,7 @@ class Environment:
         return self._service.run(lambda: self._write(work))
 
     def served(self, work: Callable[[], T]) -> T:
-        """What `work` gives, done where nothing else is written meanwhile and where no signal's handler comes."""
+        """Run `work` in the service thread, where no other write and no signal handler comes in between."""
         return self._service.run(work)
 
     def _write(self, work: Callable[[WriteTransaction], T]) -> T:

@@ -137,7 +137,7 @@ _HEAD = 16
 
 
 class BadPages(Exception):
-    """What was read is no LMDB file, or not a whole one: damage, or a writer that was at work meanwhile."""
+    """The file is no LMDB file, is damaged, or was being written."""
 
 
 class _Meta(NamedTuple):
@@ -246,7 +246,7 @@ class PageFile:
         return []
 
     def _extent(self, number: int, length: int) -> int:
-        """Where the bytes of a big value lie, after its first page was checked."""
+        """The position of a large value's bytes, after its first page was checked."""
         size = self._meta.size
         head = os.pread(self._fd, _HEAD, number * size) if 2 <= number < self._meta.pages else b""
         if len(head) < _HEAD:

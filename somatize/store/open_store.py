@@ -40,7 +40,7 @@ _TIME = struct.Struct("<d")
 
 
 class Used:
-    """What was used in this process and is not written down yet: times by the key of a name (without its kind)."""
+    """Times of use that are not written yet, by the key of a name without its kind."""
 
     def __init__(self) -> None:
         self._times: dict[bytes, float] = {}
@@ -63,7 +63,7 @@ class Used:
                 raise
 
     def noted(self) -> dict[bytes, float]:
-        """What is not written down yet."""
+        """The times of use that are not written yet."""
         return self._times.copy()
 
 
@@ -116,13 +116,13 @@ class Opened:
 
     @property
     def path(self) -> Path:
-        """Where it lies, also after its directory was renamed or moved; where it lay if it is gone."""
+        """The current path, also after the directory was renamed or moved; the last one if it is gone."""
         if place.identity(self._path) != self.identity:
             self.follow()
         return self._path
 
     def follow(self) -> Path | None:
-        """Where its directory lies now; None if it is gone."""
+        """The current path of its directory; None if it is gone."""
         if place.identity(self._path) == self.identity:
             return self._path
         now = place.path_of(self._directory)
@@ -169,7 +169,7 @@ class Opened:
         return self._committer
 
     def gate(self, run: int) -> RunGate:
-        """Where the forwards of a run get their numbers in this process; `leave_gate` gives it back."""
+        """The number gate of a run in this process; `leave_gate` gives it back."""
         return _service.run(lambda: self._gate_of(run), undo=lambda _: self.leave_gate(run))
 
     def _gate_of(self, run: int) -> RunGate:
@@ -298,7 +298,7 @@ _service = ServiceThread()
 
 
 class _ReferenceState(weakref.ref["Reference"]):
-    """What is left of a `Reference` that is gone: an interrupt may keep its end from being heard of."""
+    """The state of a `Reference` that outlives it, because an interrupt may stop its finaliser."""
 
     __slots__ = ("held", "opened")
     opened: Opened
@@ -350,7 +350,7 @@ def hold(path: Path, *, make: bool = False) -> Reference:
 
 
 def served(work: Callable[[], T]) -> T:
-    """What `work` gives, done where stores are opened and closed, and where no signal's handler comes."""
+    """Run `work` in the thread that opens and closes stores, where no signal handler comes."""
     return _service.run(work, certain=True)
 
 
@@ -399,7 +399,7 @@ def _released(opened: Opened) -> None:
 
 
 def exclusive() -> AbstractContextManager[Any]:
-    """What is held while what a forked child inherited is opened anew; a child has its own."""
+    """The lock that is held while a forked child opens what it inherited; a child has its own."""
     return _exclusive
 
 

@@ -31,7 +31,7 @@ A float stands for the text that is its `repr`: a column of them is packed witho
 COUNTED = frozenset({"ran", "recalled", "failed"})
 """The kinds that count as a node having its turn."""
 MARK = b"\xa2id"
-"""What the packed fact of a task that was ever said to be open holds: the key ``id``."""
+"""The bytes that a packed fact of an open task contains: the key ``id``."""
 WHOLE_UP_TO = 256 << 10
 """Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
 _LOOK_CLOSER = 512 << 10
@@ -40,7 +40,7 @@ _OURS = frozenset({*KINDS, "throughput", "machine", "log", "task"})
 """The kinds of which the library says the fields."""
 _SHAPES, _LONGEST = 64, 4096
 Shape = tuple[int, list[tuple[int, int, str]]]
-"""What a sequence of kinds holds: how many nodes had their turn, and the places of what is summarised: of the fact, of
+"""The shape of a sequence of kinds: the number of node turns, and the places of summarised fields: of the fact, of
 the column, and the name in the fact."""
 
 
@@ -65,7 +65,7 @@ def parted_path(path: str) -> tuple[str, str]:
 
 
 def last_said(told: Iterable[Fact], path: str) -> str | None:
-    """What was said last of a field, such as ``loss.value``, among facts."""
+    """The last value of a field, such as ``loss.value``, among facts."""
     kind, field = parted_path(path)
     text = None
     for fact in told:
@@ -316,7 +316,7 @@ def _masked(kind: str, body: bytes, rows: int) -> tuple[bytes | None, str, bytes
 
 
 def _before(mask: bytes | None, start: int) -> int:
-    """How many values there are before a row."""
+    """The number of values before a row."""
     return start if mask is None else sum(mask[:start])
 
 

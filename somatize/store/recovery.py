@@ -1,4 +1,4 @@
-"""How a writer comes to be: what dead ones left is taken in, the run gets its number, counting begins.
+"""Opening of a writer: journals of dead ones are taken in, the run gets its number, counting begins.
 
 All of it happens under one lock of the store, so that two processes that open a run at once agree on who is alone.
 """
@@ -93,7 +93,7 @@ def _begin_journal(writer: Writer) -> None:
 
 
 def identity() -> dict[str, Any]:
-    """Who this process is, beyond its pid, which will be used again."""
+    """The identity of this process beyond its pid, which is reused."""
     return {
         "pid": os.getpid(),
         "host": encodable(socket.gethostname()),
@@ -149,7 +149,7 @@ def _register(txn: WriteTransaction, name: str) -> int:
 
 
 def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
-    """What tells the number that follows all that the run holds. It reads the journals only if it is asked."""
+    """A function that computes the run's next number. It reads the journals only when called."""
 
     def following() -> int:
         # The journals first: what has left one by the time it is looked at is in the records then.
@@ -283,7 +283,7 @@ def _take_in_rest(
 
 
 def writer_info(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterInfo | None:
-    """What the store knows of a writer."""
+    """The stored information about a writer."""
     key = schema.writer_key(writer)
     sealed = reading.get(key)
     return None if sealed is None else schema.unpack_writer(key, sealed)

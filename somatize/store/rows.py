@@ -34,7 +34,7 @@ KIND = b"t"
 
 
 class TaskFact(NamedTuple):
-    """What was said of an open task last: of which forward (`schema.OWN` for none), when in µs, and the fact."""
+    """The last fact of an open task: its forward (`schema.OWN` for none), when in µs, and the fact."""
 
     forward: int
     when: int
@@ -42,7 +42,7 @@ class TaskFact(NamedTuple):
 
 
 class OpenTasks:
-    """What a stretch of a journal says of tasks: those open at its end, and those that ended in it."""
+    """The tasks in a stretch of a journal: those open at its end, and those that ended in it."""
 
     __slots__ = ("ended", "told")
 
@@ -73,7 +73,7 @@ class OpenTasks:
 
 
 def task_key(run: int, identity: str) -> bytes:
-    """Where an open task stands."""
+    """The key of an open task."""
     return schema.run_prefix(KIND, run) + blake2b(identity.encode(), digest_size=16).digest()
 
 
@@ -186,7 +186,7 @@ _NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
 _ENDS = 5
 
 Words: TypeAlias = "array[int]"
-"""Of 64 bits, with a sign."""
+"""Signed integers of 64 bits."""
 
 
 class Block:
@@ -278,7 +278,7 @@ _SIZE = struct.Struct("<I")
 
 
 class JournalRow:
-    """What is known of one forward from some stretch of a journal.
+    """One forward as far as a stretch of a journal tells.
 
     `started` says that the stretch holds its first entry; `ended` that it holds its last. A row that did neither is
     facts said after a forward whose row is stored, or a further part of one that was open then. `crc` is that of

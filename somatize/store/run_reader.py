@@ -36,7 +36,7 @@ _STAMPS = frozenset({"fact", "node", "host", "device"})
 
 
 class Line(NamedTuple):
-    """What is known of a forward without reading its facts; `took_us` is -1 if it did not end."""
+    """A forward without its facts; `took_us` is -1 if it did not end."""
 
     forward: int
     state: int
@@ -195,7 +195,7 @@ class RunLines:
         return self._without_twins(list(found))
 
     def _without_twins(self, fields: list[str]) -> list[str]:
-        """Of two readings of one name, both of which are summarised, the one that was said; the first if none was."""
+        """The field that was said, of two readings of one name that are both summarised; the first if none was."""
         hidden = set()
         for field in fields:
             first, *others = readings(field)
@@ -243,7 +243,7 @@ class RunLines:
         return self._block_packed(block, 0)
 
     def names(self) -> list[str]:
-        """What may be asked for: what is summarised, and what the first and the last forwards and the run said."""
+        """The names that may be asked for: summarised ones, and those said in its first and last forwards."""
         blocks = list(self.blocks())
         ends = blocks if len(blocks) < 3 else [blocks[0], blocks[-1]]
         apart = chain.from_iterable(map(self._facts_of, (OWN, *self.lines)))
@@ -262,7 +262,7 @@ class RunLines:
             self.skip(number)
 
     def _writers(self) -> int:
-        """How many there are that something is committed of."""
+        """The number of writers with committed records."""
         prefix = schema.run_prefix(b"v", self.run)
         return sum(1 for _ in takewhile(lambda item: item[0].startswith(prefix), self.view.reading.items(prefix)))
 
@@ -409,7 +409,7 @@ class RunLines:
         return None
 
     def open_tasks(self) -> list[TaskFact]:
-        """What was said last of each task that was open then, those said last at the end; it is among no facts."""
+        """The last fact of each open task, the latest at the end; these are not among the facts of forwards."""
         tails = [tail.gathered.tasks for tail in self.view.tails_of(self.run)]
         return after(stored(self.view.reading, self.run), tails)
 
@@ -471,7 +471,7 @@ T = TypeVar("T")
 
 
 def look(opened: Opened, work: Callable[[StoreSnapshot], T]) -> T:
-    """What `work` makes of a view of the store. It may run again where the store is read without locks."""
+    """Run `work` with a snapshot of the store. Without locks it may run again."""
     with _journals(opened) as files:
         return opened.records.read_retried(lambda reading: work(StoreSnapshot(opened, reading, files)))
 
@@ -553,5 +553,5 @@ class StoreSnapshot:
             raise DamagedStore(f"run number {run} of {self.opened.path}: {error}") from error
 
     def tails_of(self, run: int) -> list[Tail]:
-        """What journals hold of one run beyond the snapshot."""
+        """The entries of a run in journals beyond the snapshot."""
         return [tail for tail in self.tails if tail.run == run]

@@ -78,17 +78,17 @@ class WriterInfo(NamedTuple):
 
 
 def name_key(name: str) -> bytes:
-    """Where the number of the run of this name stands."""
+    """The key of a run's number, by the run's name."""
     return b"n" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def run_key(run: int) -> bytes:
-    """Where a run's totals stand."""
+    """The key of a run's totals."""
     return b"r" + _RUN.pack(run)
 
 
 def writer_key(writer: int) -> bytes:
-    """Where a writer stands."""
+    """The key of a writer."""
     return b"w" + writer.to_bytes(8, "big")
 
 
@@ -113,7 +113,7 @@ def part_key(run: int, forward: int, writer: int, position: int) -> bytes:
 
 
 def run_prefix(kind: bytes, run: int) -> bytes:
-    """What all keys of one kind and one run begin with."""
+    """The prefix of all keys of one kind and one run."""
     return kind + _RUN.pack(run)
 
 
@@ -162,7 +162,7 @@ def pack_map(key: bytes, value: Any) -> bytes:
 
 
 def unpack_map(key: bytes, sealed: Buffer) -> Any:
-    """What `pack_map` packed; raises `BadValue`."""
+    """The inverse of `pack_map`; raises `BadValue`."""
     return msgpack.unpackb(unseal(key, sealed), strict_map_key=False)
 
 
@@ -178,7 +178,7 @@ def unpack_run(key: bytes, sealed: Buffer) -> RunInfo:
 
 
 def unpack_totals(key: bytes, sealed: Buffer) -> tuple[str, tuple[int, ...]]:
-    """What a `RunInfo` is made of, bare: a name, and after a checksum the rest. A listing unpacks thousands."""
+    """The fields of a `RunInfo`, unpacked without making one, because a listing unpacks thousands."""
     whole = bytes(sealed)
     totals = _SEALED.unpack_from(whole) if len(whole) >= _SEALED.size else (-1,)
     if totals[0] != crc32(whole[4:], crc32(key)):

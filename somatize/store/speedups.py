@@ -81,7 +81,7 @@ def lock() -> AbstractContextManager[object]:
 
 
 def pen(gate: RunGate, fields: Sequence[str], most: int, waiting: Sized) -> Pen:
-    """What appends to the journals of one writer, each of `most` bytes, as long as nothing is `waiting`."""
+    """A pen that appends to the journals of one writer, of `most` bytes each, as long as nothing is `waiting`."""
     if MODULE is None:
         return PlainPen()
     made: Pen = MODULE.Pen(

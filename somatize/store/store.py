@@ -68,12 +68,12 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """Where it lies, also after its directory was renamed."""
+        """The current path, also after the directory was renamed."""
         return self._path if self._closed else self._opened.path
 
     @property
     def opened(self) -> Opened:
-        """What this process has open of it. For the parts of the library that lie beside this one."""
+        """The process's open files of this store; for other parts of the library."""
         if self._closed:
             raise StoreClosed(f"this handle on {self._path} was closed; open another: Store({str(self._path)!r})")
         if self._opened.pid != os.getpid():
@@ -167,7 +167,7 @@ class Store:
 
     @_refusing
     def provenance(self, name: str) -> dict[str, Any]:
-        """Where a kept value came from: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
+        """The provenance of a kept value: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
 
         The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
         """

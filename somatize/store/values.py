@@ -46,7 +46,7 @@ class Named(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What stands under a name."""
+    """The content of a name."""
 
     name: str
     digest: str
@@ -133,7 +133,7 @@ def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str,
 
 
 def resolve(opened: Opened, kind: bytes, name: str) -> Binding:
-    """What stands under a name; raises `NotStored`."""
+    """The content of a name; raises `NotStored`."""
     key = name_key(kind, check_name(name))
     sealed = opened.values.read_retried(lambda reading: _copied(reading.get(key)))
     if sealed is None:
@@ -175,7 +175,7 @@ def digests(reading: ReadTransaction) -> Iterator[tuple[str, bytes]]:
 
 
 def file_of(opened: Opened, digest: str) -> Path:
-    """Where bytes lie that are too large for the LMDB file."""
+    """The path of bytes that are too large for the LMDB file."""
     return opened.path / directory.FILES / digest
 
 

@@ -336,7 +336,7 @@ class Scope:
         """Whether facts were said in it, so that nobody else speaks for it."""
         self.depth: int = 0 if base is None else base.scope.depth + 1
         self.base = base if self.depth < _DEPTH else None
-        """What was known in the context that this one was copied from."""
+        """The entry of the context that this one was copied from."""
         run = getattr(threading.current_thread(), "_target", None)
         self.of_job = base is None and getattr(run, "__module__", None) == "concurrent.futures.thread"
         """Whether it is that of an executor's thread, whose jobs have no contexts of their own."""
@@ -365,7 +365,7 @@ class Last:
     within: Place | None = None
     step: int = -1
     origin: Last | None = None
-    """What this context knew before, as long as the forward is open."""
+    """The previous entry of this context, as long as the forward is open."""
     awaited: frozenset[int] = frozenset()
     """The threads that waited for something as a job of an executor closed it."""
     replaced = False

@@ -134,7 +134,7 @@ def _text(tag: str, text: str) -> Any:
 
 
 class Damage:
-    """What could not be read of an event file."""
+    """Unreadable parts of an event file."""
 
     def __init__(self) -> None:
         self.records = 0
