@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -13,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location(
-    "record_fixtures", Path(__file__).parent.parent / "record" / "conftest.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-_fixtures = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_fixtures)
-place, store, script, ran, way = _fixtures.place, _fixtures.store, _fixtures.script, _fixtures.ran, _fixtures.way
+from tests.record.conftest import place, ran, script, store, way
+
+__all__ = ["place", "ran", "script", "store", "way"]
 
 
 @pytest.fixture

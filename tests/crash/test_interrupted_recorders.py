@@ -14,7 +14,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import forwards
-from tests.test_interrupts import InterruptAt, interrupted
+from tests.utils.test_interrupts import InterruptAt, interrupted
 
 FILES = ("store/recovery.py", "store/writer.py", "store/appender.py", "store/open_store.py", "record/recorder.py")
 DROPPED = ("weakref.py", "store/writer.py", "store/commit.py", "utils/interrupts.py")

@@ -10,7 +10,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, facts, forwards
-from tests.test_interrupts import InterruptAt, interrupted
+from tests.utils.test_interrupts import InterruptAt, interrupted
 
 G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
 WRITING = ("recorder.py", "writer.py", "record_format.py", "locks.py", "appender.py")

@@ -2,7 +2,7 @@
  *
  * Everything here is also done in Python, which is what runs where this module is not there, and whenever something
  * is out of the ordinary: each function then declines, having changed nothing. So this holds no rule of its own, and
- * tests/record/test_speedups.py holds its bytes against those that Python makes.
+ * tests/store/test_speedups.py holds its bytes against those that Python makes.
  */
 #include "lock.h"
 
