@@ -16,7 +16,7 @@ from .dag import parameters as learning
 from .engine import loops
 
 if TYPE_CHECKING:
-    from somatize.engine.foresight import Foreseen
+    from somatize.engine.loops import Foreseen
     from somatize.engine.remote_calls import HostBroker
     from somatize.figures.plotly_backend import Figure
     from somatize.store.store import Store

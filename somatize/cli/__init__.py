@@ -20,6 +20,6 @@ def main() -> None:
     from .command import somatize
 
     if "_SOMATIZE_COMPLETE" in os.environ:
-        from . import completion  # noqa: F401  it says how bash is answered
+        from . import command  # noqa: F401  it says how bash is answered
 
     somatize(prog_name="somatize")

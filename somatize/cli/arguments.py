@@ -257,7 +257,7 @@ class SizeParameter(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Its bytes."""
-        from somatize.store.kept_values import bytes_of
+        from somatize.store.values import bytes_of
 
         try:
             return bytes_of(value)

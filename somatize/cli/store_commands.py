@@ -201,7 +201,7 @@ def prune(
 
     Results over 1 MB give their space back to the disk at once, smaller ones with `somatize compact`.
     """
-    from somatize.store.kept_values import to_prune
+    from somatize.store.values import to_prune
 
     asked = {"max_bytes": max_bytes, "older_than": older_than, "unused_for": unused_for}
     if all(value is None for value in asked.values()):

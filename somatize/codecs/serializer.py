@@ -9,8 +9,7 @@ from typing import Any
 from somatize.errors import DamagedStore, NewerFormat, NotKeepable, StoreError
 
 from . import arrays, tensors
-from .registry import Registered, by_kind, by_type, kind_named, kind_of, library_kind, named
-from .script import (
+from .registry import (
     AGAIN,
     BATCH,
     BYTES,
@@ -33,7 +32,14 @@ from .script import (
     TEXTS,
     VIEW,
     Ext,
+    Registered,
+    by_kind,
+    by_type,
     header,
+    kind_named,
+    kind_of,
+    library_kind,
+    named,
     numbered,
     op,
     packer,

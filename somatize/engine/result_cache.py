@@ -34,7 +34,7 @@ from somatize.naming import (
     training_in,
     unseen,
 )
-from somatize.store import kept_values as storage
+from somatize.store import values as storage
 from somatize.store.store import Store
 from somatize.utils.interrupts import Wakeup
 

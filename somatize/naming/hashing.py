@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from somatize.codecs.script import SCALARS, TEXTS, Ext, packer
+from somatize.codecs.registry import SCALARS, TEXTS, Ext, packer
 
 SCHEME = 2
 """The version of how names are made, a part of each: what was kept under another one is not found."""

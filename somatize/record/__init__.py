@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from somatize.utils import names_of
 
 from .hosts import fleet
-from .reader import curve, curve_costs, facts, forwards, nodes, runs
+from .reader import curve, curve_costs, facts, forwards, nodes, replay, runs, tail
 from .recorder import Recorder
-from .replay import replay, tail
 from .run_info import about, unfinished, writers
 
 if TYPE_CHECKING:

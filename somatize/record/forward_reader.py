@@ -18,13 +18,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from somatize.errors import UnknownName, UnknownRun, WhichRun, nearest
 from somatize.facts import KINDS, Fact
-from somatize.store import schema
+from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened, acquire, release
-from somatize.store.record_format import Chunk, parted_path, unpack
+from somatize.store.record_format import OWN, Chunk, parted_path, unpack
 from somatize.store.recovery import find_run
 from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, look
-from somatize.store.schema import OWN
 from somatize.store.store import Store
 
 Place: TypeAlias = Store | str | os.PathLike[str]
@@ -148,7 +147,7 @@ def rows_of_block(
     _put_late(lines, forwards, fields, texts)
     return Rows(
         forwards,
-        [schema.STATES[state] for state in states],
+        [record_format.STATES[state] for state in states],
         nodes,
         took if min(took) >= 0 else [us if us >= 0 else None for us in took],
         texts,
@@ -169,7 +168,7 @@ def row_of_line(line: Line, fields: Sequence[str]) -> tuple[Any, ...]:
     """The row of a forward that is in no block: a tuple in the order of the columns, `when` in µs."""
     took = line.took_us if line.took_us >= 0 else None
     said = (line.texts.get(field) for field in fields)
-    return (line.forward, schema.STATES[line.state], line.nodes, took, *said, line.when)
+    return (line.forward, record_format.STATES[line.state], line.nodes, took, *said, line.when)
 
 
 STRETCH = 8_192

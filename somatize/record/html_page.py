@@ -22,7 +22,7 @@ from somatize.facts import Fact
 from somatize.figures import plotly_backend, theme
 from somatize.figures.graph_drawing import recorded
 from somatize.figures.theme import counted, share, took
-from somatize.store import schema
+from somatize.store import record_format
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, StoreSnapshot, look
 from somatize.utils.units import scaled
@@ -74,7 +74,7 @@ class _Pass:
         self.whys: dict[int, str] = {}
 
     def over(self, lines: RunLines) -> Digest:
-        self._take(None, list(unpack(lines.bodies(schema.OWN) or [])))
+        self._take(None, list(unpack(lines.bodies(record_format.OWN) or [])))
         for stretch in stretches(lines):
             for number, body in self.tally.not_counted(stretch):
                 for forward, facts in lines.unpacked(number, [body]):

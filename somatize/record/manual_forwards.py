@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from somatize.errors import FactError
 from somatize.facts import Fact, check, why
-from somatize.store.schema import BROKE, INTERRUPTED, LOST, OK
+from somatize.store.record_format import BROKE, INTERRUPTED, LOST, OK
 from somatize.watching import watchers
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError"})

@@ -1,4 +1,4 @@
-"""Readers of what was recorded: rows as plain dicts, curves as points, facts as they were told.
+"""Readers of what was recorded: rows, curves, facts, totals of nodes; replay, and a tail that follows a run.
 
 A reader takes a Store, or the path of one that exists; with no `run` the only one there is. It sees all that was
 said in this process before the call, and what returned in another one. It keeps nothing open, changes nothing and
@@ -10,20 +10,25 @@ blocks no writer. One record that is damaged is named in a `RecordWarning` and s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgpack
 
 from somatize.errors import UnknownForward
 from somatize.facts import Fact
-from somatize.store import schema
+from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
-from somatize.store.record_format import field_path, last_said, number, unpack
+from somatize.store.open_store import Opened
+from somatize.store.record_format import OWN, field_path, last_said, number, unpack
 from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, look
 
-from .forward_reader import Place, all_rows, check_range, first_of, lines_of, opened_at, path_in
+from .column_reader import columns_of
+from .forward_reader import Pages, Place, all_rows, check_range, first_of, lines_of, opened_at, path_in, told_in
+from .run_columns import LOST, OPEN
 
 _AT_ONCE = 1 << 20
 """Bytes of facts that are looked at in one go: a forward is quickly counted, and slowly begun with."""
@@ -261,7 +266,7 @@ def _run_rows(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]
     for key, _ in view.reading.items(b"o"):
         if key[:1] != b"o":
             break
-        going_on.add(schema.run_of(key))
+        going_on.add(record_format.run_of(key))
     rows: list[dict[str, Any]] = []
     holes: dict[str, int] = {}
     for run, name, totals in view.totals():
@@ -496,3 +501,93 @@ def _value_of(lines: RunLines, line: Line, of: str) -> float | None:
 def _number_said(told: Iterable[Fact], path: str) -> float | None:
     text = last_said(told, path)
     return None if text is None else number(text)
+
+
+_PAUSE = 0.1
+
+
+def tail(
+    store: Place, run: str | None = None, *, since: int = 0, wait: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """The records of a run as they arrive: each forward's row, with its `facts`, once it ended.
+
+    A forward that is open is waited for, and those after it; so they come by number. It ends when the run's
+    recorders are closed or dead and all was given, or, if `wait` is given, after so many seconds in which nothing
+    came. Looks at the store ten times a second, and only at what grew.
+    """
+    following, quiet = since, time.monotonic()
+    with opened_at(store) as opened:
+        name = look(opened, lambda view: lines_of(view, run).name)
+        while True:
+            living = look(opened, lambda view: _is_written(view, name))
+            for row in _ended(opened, store, name, following):
+                yield row
+                following, quiet = row["forward"] + 1, time.monotonic()
+            if not living or (wait is not None and time.monotonic() - quiet >= wait):
+                return
+            time.sleep(_PAUSE)
+
+
+def _is_written(view: StoreSnapshot, run: str) -> bool:
+    """Whether a recorder has the run open: it then has a journal, and lives."""
+    return any(view.is_alive(tail.writer) for tail in view.tails_of(lines_of(view, run).run))
+
+
+def _ended(opened: Opened, store: Place, run: str, following: int) -> Iterator[dict[str, Any]]:
+    for rows in Pages(store, run, None, following).rows():
+        some = list(takewhile(lambda row: row["state"] != "open", rows))
+        told = told_in(opened, run, [row["forward"] for row in some])
+        yield from ({**row, "facts": facts} for row, (_, facts) in zip(some, told, strict=True))
+        if len(some) < len(rows):
+            return
+
+
+def replay(store: Place, run: str | None = None, *, to: Callable[[Fact], Any], forward: int | None = None) -> int:
+    """Tell a watcher the facts of one forward, or of all by number, each as a dict of its own; how many there were.
+
+    A watcher that opens sinks (a Recorder) gets them by hand, and makes a record per forward of them; of one that was
+    lost or is open it makes one without an end. A watcher with a `note` (a Recorder, a Live) is first told what was
+    said of the run as a whole. What it raises passes through, and ends the replay.
+    """
+    count = 0
+    if forward is not None:
+        return _tell(to, facts(store, run, forward), ended=True)
+    note, retold = getattr(to, "note", None), getattr(to, "retold", None)
+    if note is not None:
+        for fact in _own(store, run):
+            note(fact)
+            count += 1
+    for told, state, writer in _records(store, run):
+        if retold is not None:
+            retold(told, state, writer)
+            count += len(told)
+        else:
+            count += _tell(to, told, ended=state not in (LOST, OPEN))
+    return count
+
+
+def _tell(to: Any, told: Sequence[Fact], *, ended: bool) -> int:
+    """Tell the facts of a forward; one that never ended must not be taken for the beginning of the next."""
+    sink = to.opens(None) if not ended and hasattr(to, "opens") else None
+    for fact in told:
+        (to if sink is None else sink.tell)(fact)
+    if sink is not None:
+        sink.closed()
+    return len(told)
+
+
+def _own(store: Place, run: str | None) -> list[Fact]:
+    def work(lines: Any) -> list[Fact]:
+        return [fact for part in lines.own({}) for _, told in lines.unpacked(OWN, [part.body]) for fact in told]
+
+    with opened_at(store) as opened:
+        return look(opened, lambda view: work(lines_of(view, run)))
+
+
+def _records(store: Place, run: str | None) -> Iterator[tuple[list[Fact], int, int]]:
+    """The facts, state and writer of each forward."""
+    columns = columns_of(store, run, [])
+    with opened_at(store) as opened:
+        told = told_in(opened, columns.run, columns.forwards)
+        for (_, facts_of_it), state, writer in zip(told, columns.states, columns.writers, strict=True):
+            yield facts_of_it, state, writer

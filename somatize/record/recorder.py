@@ -19,10 +19,9 @@ from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordEr
 from somatize.facts import KINDS, Fact, said
 from somatize.store import open_store as opened_stores
 from somatize.store.appender import Pending
-from somatize.store.record_format import readings
+from somatize.store.record_format import OK, OWN, readings
 from somatize.store.recovery import open_writer
 from somatize.store.run_reader import RunLines, look
-from somatize.store.schema import OK, OWN
 from somatize.store.store import Store
 from somatize.store.values import check_name
 from somatize.store.writer import Writer
@@ -32,9 +31,9 @@ from somatize.watching.attribution import Several, addressed, closed_last_here
 from somatize.watching.forwards import LAST
 from somatize.watching.watchers import HERE, remember
 
-from . import provenance
+from . import run_info
 from .manual_forwards import ByHand, duration, ending
-from .provenance import plain
+from .run_info import plain
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -75,13 +74,13 @@ class Teller:
     """Says of a run where and by what it is made: what is known at once, at once; the rest from a thread."""
 
     def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
-        writer.tells(msgpack.packb(provenance.plain({**provenance.of_process(), "about": about})))
+        writer.tells(msgpack.packb(run_info.plain({**run_info.of_process(), "about": about})))
         self._pid = os.getpid()
         self._told = Wakeup()
         tell = partial(_tell_code, writer, self._told, diff=diff)
         thread = threading.Thread(target=tell, name="somatize-about", daemon=True)
         # Not started here: that takes a lock which a signal's handler, that opens a recorder too, would wait for.
-        if provenance.knows_code(diff=diff) or not start(partial(_start, thread, tell)):
+        if run_info.knows_code(diff=diff) or not start(partial(_start, thread, tell)):
             tell()
 
     def wait(self) -> None:
@@ -100,8 +99,8 @@ def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
 
 def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
     try:
-        found = provenance.of_code(diff=diff)
-        writer.tells(msgpack.packb(provenance.plain(found)))
+        found = run_info.of_code(diff=diff)
+        writer.tells(msgpack.packb(run_info.plain(found)))
     except (RecorderClosed, RecordLost):
         pass  # closed by the end of the process, which does not wait for git
     finally:
@@ -130,7 +129,7 @@ class Graphs:
     def _describe(self, graph: Any, version: Any) -> None:
         try:
             self._seen[id(version)] = weakref.ref(version)
-            name, described = provenance.of_graph(graph)
+            name, described = run_info.of_graph(graph)
         except (AttributeError, TypeError):
             return  # told by hand, or by something that is no graph
         if name not in self._told:

@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from somatize.facts import Fact
-from somatize.store.record_format import field_path, number, parted_path, readings
-from somatize.store.schema import BROKE, INTERRUPTED, LOST, OK, OPEN, STATES
+from somatize.store.record_format import (
+    BROKE,
+    INTERRUPTED,
+    LOST,
+    OK,
+    OPEN,
+    STATES,
+    field_path,
+    number,
+    parted_path,
+    readings,
+)
 
 FIELD = {"throughput": "stream"}
 """The kinds that streams say, and the field that names the stream."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from somatize.errors import NewerFormat, NoStore, StoreError, nearest
-from somatize.store import directory, schema
+from somatize.store import directory, record_format
 from somatize.store.journal_reader import Tail
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened, acquire, release
@@ -246,7 +246,7 @@ class Followed:
 
 def _was_written(view: StoreSnapshot, run: int) -> bool:
     """Whether a run ever had a writer: it is entered a moment before its first one, and has not ended then."""
-    prefix = schema.run_prefix(b"v", run)
+    prefix = record_format.run_prefix(b"v", run)
     known = next(view.reading.items(prefix), None)
     return bool(view.tails_of(run)) or view.run(run).rows > 0 or (known is not None and known[0].startswith(prefix))
 

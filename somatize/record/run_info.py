@@ -1,4 +1,4 @@
-"""Information about a run: `about`, its writers, its unfinished forwards, and what a Status reported.
+"""Information about a run: provenance as it is recorded, and `about`, writers and Status data as they are read.
 
 A fact said inside of a forward lies in that forward; one said outside of any in the record of the run itself. The
 readers give both, with the number of the forward or None.
@@ -7,18 +7,214 @@ readers give both, with the number of the forward or None.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from hashlib import blake2b
 from typing import Any
 
+import msgpack
+
 from somatize.errors import RecordError, nearest
-from somatize.facts import Fact
-from somatize.store import schema
+from somatize.facts import Fact, encodable, text
+from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, Stored, look
 
 from .forward_reader import Place, lines_of, opened_at
-from .provenance import masked
+
+MASK = "***"
+_SECRET = frozenset({
+    *("password", "passwd", "passphrase", "passcode", "pwd", "pass", "pw", "secret", "secrets", "token", "key"),
+    *("apikey",),
+    *("accesskey", "secretkey", "privatekey", "credential", "credentials", "cred", "creds"),
+    *("auth", "authorization", "bearer", "cookie", "pat", "dsn"),
+})  # fmt: skip
+_ENDS = ("password", "passwd", "passphrase", "secret", "token", "apikey")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NAMED = re.compile(r"""(?P<name>[\w.+-]*\w)(?P<between>["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s&;,"'})\]]+)""")
+_IN_URL = re.compile(r"(?P<scheme>\b[\w+.-]+://)(?P<user>[^/\s:@?#]*):(?P<password>[^/\s?#]*)@")
+_ALONE_IN_URL = re.compile(r"(?P<scheme>\bhttps?://)[^/\s:@?#]{12,}@")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+")
+_KNOWN = re.compile(r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|eyJ)[\w.-]{12,}")
+
+
+def masked(argv: Sequence[str]) -> list[str]:
+    """The words of a command line, with the values of ``--password``, ``--token``, ``API_KEY=`` and their like hidden.
+
+    A name is secret by its last word; a value is what follows its ``=`` or ``:`` or, of an option, the next word. So
+    are passwords in URLs, and what looks like a token of a service.
+    """
+    made: list[str] = []
+    hide = False
+    for word in argv:
+        if hide and not word.startswith("--"):
+            made.append(MASK)
+            hide = False
+            continue
+        hide = False
+        name, equals, _ = word.partition("=")
+        if equals and " " not in name and _is_secret(name):
+            made.append(f"{name}={MASK}")
+            continue
+        hide = word.startswith("--") and not equals and _is_secret(word)
+        made.append(_within(word))
+    return made
+
+
+def _is_secret(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name)]
+    while words and words[-1].isdigit():
+        words.pop()
+    return bool(words) and (words[-1] in _SECRET or words[-1].endswith(_ENDS))
+
+
+def _within(text: str) -> str:
+    """A word that is a URL, a header, a program, or JSON, with what is secret in it hidden."""
+    text = _IN_URL.sub(rf"\g<scheme>\g<user>:{MASK}@", text)
+    text = _ALONE_IN_URL.sub(rf"\g<scheme>{MASK}@", text)
+    text = _BEARER.sub(rf"\1 {MASK}", text)
+    text = _NAMED.sub(_hidden, text)
+    return _KNOWN.sub(MASK, text)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    value = found["value"]
+    if not _is_secret(found["name"]) or value.startswith("//") or MASK in value:
+        return found[0]
+    if value.lower() in ("bearer", "basic"):  # what follows is hidden already
+        return found[0]
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{found['name']}{found['between']}{quote}{MASK}{quote}"
+
+
+_MOST_DIFF = 1 << 20
+_PATIENCE = 10.0
+_known_code: dict[tuple[str, bool], dict[str, Any]] = {}
+
+
+def of_process() -> dict[str, Any]:
+    """The command line, directory, Python and platform of this process; cheap."""
+    return {
+        "argv": list(getattr(sys, "orig_argv", sys.argv)),
+        "cwd": _cwd(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "user": os.environ.get("USER", ""),
+    }
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return ""
+
+
+def of_code(*, diff: bool) -> dict[str, Any]:
+    """The versions of the libraries that are loaded, and the git commit; takes a while, and is asked once."""
+    key = (_cwd(), diff)
+    if key not in _known_code:
+        _known_code[key] = {"git": _git(diff=diff), "versions": _versions()}
+    return _known_code[key]
+
+
+def knows_code(*, diff: bool) -> bool:
+    """Whether `of_code` answers at once."""
+    return (_cwd(), diff) in _known_code
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name, module in sorted(sys.modules.items()):
+        if "." not in name and name not in sys.stdlib_module_names:
+            # Asked of no module, as it might answer with a warning; and one that may not be imported stands as None.
+            version = getattr(module, "__dict__", {}).get("__version__")
+            if isinstance(version, str):
+                found[name] = version
+    return found
+
+
+def _git(*, diff: bool) -> dict[str, Any] | None:
+    commit = _asked("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _asked("status", "--porcelain", "--untracked-files=no")
+    found = {
+        "commit": commit.strip(),
+        "branch": (_asked("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "dirty": None if changes is None else bool(changes.strip()),
+    }
+    if diff:
+        whole = _asked("diff", "HEAD") or ""
+        cut = f"\n… <cut: {len(whole)} characters in all>"
+        found["diff"] = whole if len(whole) <= _MOST_DIFF else whole[:_MOST_DIFF] + cut
+    return found
+
+
+def _asked(*words: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "--no-optional-locks", *words],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.decode("utf-8", "replace") if answer.returncode == 0 else None
+
+
+def of_graph(graph: Any) -> tuple[str, dict[str, Any]]:
+    """A graph as data, and a name for it by its content."""
+    nodes = list(graph.nodes())
+    described = {
+        "nodes": [{"id": node, "class": _class_of(graph.implementation(node))} for node in nodes],
+        "edges": [list(edge) for edge in graph.edges()],
+        "marks": {
+            mark: {
+                node: asdict(said) if is_dataclass(said) and not isinstance(said, type) else said
+                for node, said in told.items()
+            }
+            for mark, told in (
+                ("hosts", graph.hosts()),
+                ("devices", graph.devices()),
+                ("cached", graph.cached()),
+                ("frozen", dict.fromkeys(graph.frozen(), True)),
+                ("mapped", graph.mapped_nodes()),
+            )
+            if told
+        },
+    }
+    described = plain(described)
+    return blake2b(msgpack.packb(described), digest_size=8).hexdigest(), described
+
+
+def _class_of(thing: Any) -> str:
+    kind = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', type(thing).__name__)}"
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The same value of plain types: mappings, lists, text, numbers, None; what is neither becomes its text.
+
+    What UTF-8 cannot write, as a command line may hold, stands as an escape.
+    """
+    if isinstance(value, Mapping) and depth < 20:
+        return {encodable(str(key)): plain(held, depth + 1) for key, held in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth < 20:
+        return [plain(held, depth + 1) for held in value]
+    if value is None or type(value) in (str, bool, float) or (type(value) is int and abs(value) < 2**63):
+        return text(value) if type(value) is str else value
+    return text(value)
+
 
 _GRAPH = "graph "
 _HIDDEN = frozenset({"run", "name", "fields"})
@@ -48,7 +244,7 @@ def about_of(lines: RunLines) -> dict[str, Any]:
         said.update(one.pop("about"))
     first.pop("graphs", None)
     first.pop("about", None)
-    facts = list(unpack(lines.bodies(schema.OWN) or []))
+    facts = list(unpack(lines.bodies(record_format.OWN) or []))
     return {
         "run": lines.name,
         **first,
@@ -62,18 +258,18 @@ def about_of(lines: RunLines) -> dict[str, Any]:
 def writers_of(lines: RunLines) -> list[dict[str, Any]]:
     """Each writer of a run, alive or not, with what it said of itself and of the run."""
     found: dict[int, dict[str, Any]] = {}
-    reading, prefix = lines.view.reading, schema.run_prefix(b"v", lines.run)
+    reading, prefix = lines.view.reading, record_format.run_prefix(b"v", lines.run)
     for key, _ in reading.items(prefix):
         if not key.startswith(prefix):
             break
-        writer = schema.writer_of(key)
+        writer = record_format.writer_of(key)
         try:
-            at = schema.writer_key(writer)
-            info = schema.unpack_writer(at, reading.get(at) or b"")
+            at = record_format.writer_key(writer)
+            info = record_format.unpack_writer(at, reading.get(at) or b"")
             found[writer] = dict(info.about)
-            at = schema.run_writer_key(b"a", lines.run, writer)
+            at = record_format.run_writer_key(b"a", lines.run, writer)
             sealed = reading.get(at)
-            found[writer] |= {"said": schema.unpack_map(at, sealed) if sealed is not None else {}}
+            found[writer] |= {"said": record_format.unpack_map(at, sealed) if sealed is not None else {}}
         except BadValue:
             found[writer] = {}
     for tail in lines.view.tails_of(lines.run):
@@ -112,7 +308,7 @@ def _unfinished(lines: RunLines) -> list[dict[str, Any]]:
     rows = [
         _row(line.forward, line.state, line.inside, line.nodes, line.when, line.writer)
         for line in lines.lines.values()
-        if line.state in (schema.OPEN, schema.LOST)
+        if line.state in (record_format.OPEN, record_format.LOST)
     ]
     if lines.info.lost:
         rows += [row for block in lines.blocks() for row in _lost_of(lines, block)]
@@ -125,19 +321,19 @@ def _lost_of(lines: RunLines, block: Stored) -> list[dict[str, Any]]:
     except BadValue as error:
         lines.damaged(block, error)
         return []
-    if schema.LOST not in states:
+    if record_format.LOST not in states:
         return []
     return [
         _row(forward, state, lines.inside(forward), count, when, block.writer)
         for forward, state, count, when in zip(block.forwards, states, nodes, whens, strict=True)
-        if state == schema.LOST
+        if state == record_format.LOST
     ]
 
 
 def _row(forward: int, state: int, inside: list[str], nodes: int, when: int, writer: int) -> dict[str, Any]:
     return {
         "forward": forward,
-        "state": schema.STATES[state],
+        "state": record_format.STATES[state],
         "inside": list(inside),
         "nodes": nodes,
         "when": when / 1e6,
@@ -209,7 +405,7 @@ def _rows(store: Place, run: str | None, kind: str, row: Callable[[Fact], dict[s
 
 def said_in(lines: RunLines, kind: str) -> Iterator[_Said]:
     """Every fact of a kind, each with its forward: those of the run itself first."""
-    own = unpack(lines.bodies(schema.OWN) or [])
+    own = unpack(lines.bodies(record_format.OWN) or [])
     yield from ((None, fact) for fact in own if fact.get("fact") == kind)
     for forward, told in lines.facts():
         yield from ((forward, fact) for fact in told if fact.get("fact") == kind)
@@ -227,7 +423,7 @@ def tasks_of(lines: RunLines, facts: Iterable[tuple[int | None, Fact]]) -> list[
         latest.pop(key, None)
         latest[key] = said
     for told in lines.open_tasks():
-        latest[told.fact["id"]] = (None if told.forward == schema.OWN else told.forward), told.fact
+        latest[told.fact["id"]] = (None if told.forward == record_format.OWN else told.forward), told.fact
     alive: set[str] | None = None
     rows = []
     for forward, fact in latest.values():

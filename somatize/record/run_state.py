@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from somatize.facts import Fact
-from somatize.store import schema
+from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import field_path, last_said, number, readings, unpack
 from somatize.store.run_reader import Line, RunFactsPart, RunLines, Stored
@@ -159,7 +159,7 @@ class _Look:
         for line in self.lines.lines.values():
             if line.forward >= self.start:
                 made.rows.append(ForwardRow(line.forward, line.state, line.took_us, line.when / 1e6))
-            if line.state == schema.OPEN:
+            if line.state == record_format.OPEN:
                 made.going_on.append(line)
             self._take_line(made, line.forward, line.took_us, line.texts)
         for forward, texts in self.lines.late.items():
@@ -176,7 +176,7 @@ class _Look:
         split = max(begin, bisect_left(forwards, self.start))
         for at in range(split, len(forwards)):
             made.rows.append(ForwardRow(forwards[at], states[at], took[at], whens[at] / 1e6))
-        some = [at for at in range(begin, split) if states[at] == schema.BROKE][-_LAST_BROKEN:]
+        some = [at for at in range(begin, split) if states[at] == record_format.BROKE][-_LAST_BROKEN:]
         made.broken += [ForwardRow(forwards[at], states[at], took[at], whens[at] / 1e6) for at in some]
         del made.broken[:-_LAST_BROKEN]
         names = [name if name in ("took_us", "nodes") else path for name, path in zip(self.of, self.paths, strict=True)]
@@ -221,7 +221,7 @@ class _Look:
 
     def _goes_on(self, forward: int) -> bool:
         line = self.lines.lines.get(forward)
-        return line is not None and line.state == schema.OPEN
+        return line is not None and line.state == record_format.OPEN
 
     def _unpacked(self, forward: int, body: bytes) -> list[Fact]:
         try:
@@ -248,7 +248,7 @@ class _Look:
                     said[:-_LAST_SAID] = [one for one in said[:-_LAST_SAID] if _is_lasting(one[1])]
         if first:
             said = [one for one in said[:-_LAST_SAID] if _is_lasting(one[1])] + said[-_LAST_SAID:]
-        made.told += [NewFacts(None, part.when / 1e6, self._unpacked(schema.OWN, body)) for part, body in said]
+        made.told += [NewFacts(None, part.when / 1e6, self._unpacked(record_format.OWN, body)) for part, body in said]
         made.tasks = {one.fact["id"]: OpenTask(one.fact, one.when / 1e6) for one in self.lines.open_tasks()}
 
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from somatize.codecs import tensors
 from somatize.errors import BadOption
 
-from .batch_size import BatchSize, samples_in, size_of
-from .flops import Counter, FlopCount, FlopEstimates, MeasuredStep, StepMode
+from .flops import BatchSize, Counter, FlopCount, FlopEstimates, MeasuredStep, StepMode, samples_in, size_of
 from .tasks import Tree
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from somatize.utils.notices import warn_of_record
 from . import journal, record_format, speedups
 from .commit import read_from
 from .journal import Said, entry
+from .record_format import OWN
 from .rows import Batch, Line, Position
-from .schema import OWN
 
 if TYPE_CHECKING:
     from somatize.facts import Fact

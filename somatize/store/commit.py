@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 from somatize.utils.interrupts import Wakeup, start
 from somatize.utils.notices import warn_of_record
 
-from . import journal, schema, speedups
+from . import journal, record_format, speedups
 from . import rows as open_tasks
 from .lmdb_environment import BadValue, WriteTransaction
-from .record_format import Chunk, pack_chunk, pack_texts, texts
+from .record_format import OWN, Chunk, RunInfo, pack_chunk, pack_texts, texts
 from .rows import FORWARD, MOST_BYTES, MOST_ROWS, UNKNOWN, Batch, Block, JournalRow, JournalRows, Line, Position, cut
-from .schema import OWN, RunInfo
 
 if TYPE_CHECKING:
     from .open_store import Opened
@@ -33,20 +32,20 @@ if TYPE_CHECKING:
 
 
 _LOOK_BACK = 64
-_NOT_OK = (schema.BROKE, schema.INTERRUPTED, schema.LOST)
+_NOT_OK = (record_format.BROKE, record_format.INTERRUPTED, record_format.LOST)
 
 
 def absorb(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
     """Store the rows of a stretch of a journal, and bring the run's totals up to date."""
-    key = schema.run_key(run)
+    key = record_format.run_key(run)
     sealed = txn.get(key)
     if sealed is None:
         return  # the run was forgotten; its writer died before it could say more
-    tally = _Tally(schema.unpack_run(key, sealed))
+    tally = _Tally(record_format.unpack_run(key, sealed))
     complete, late, alone = gathered.complete(), list[JournalRow](), list[Line]()
     for row in gathered.rows.values():
         if row.started and row.ended and row.forward != OWN:
-            if row.state == schema.LOST:
+            if row.state == record_format.LOST:
                 _put_inside(txn, run, row.forward, row.inside(gathered.fields))
         elif row.started or row.ended or row.forward == OWN:
             _partial(txn, run, row, gathered, tally.info.span, complete)
@@ -59,7 +58,7 @@ def absorb(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
     if gathered.about:
         _about(txn, run, gathered)
     open_tasks.store(txn, run, gathered.tasks)
-    txn.put(key, schema.pack_run(key, tally.info))
+    txn.put(key, record_format.pack_run(key, tally.info))
 
 
 def _blocks(gathered: JournalRows, complete: list[Line]) -> Iterable[Block]:
@@ -88,7 +87,9 @@ class _Tally:
     def count(self, block: Block) -> None:
         info, numbers = self.info, block.numbers
         forwards, states, whens, took = (numbers[name] for name in ("forward", "state", "when", "took_us"))
-        ended = [0, 0, 0] if states.count(schema.OK) == len(states) else [states.count(state) for state in _NOT_OK]
+        ended = (
+            [0, 0, 0] if states.count(record_format.OK) == len(states) else [states.count(state) for state in _NOT_OK]
+        )
         first, last = min(whens), max(whens)
         self.info = info._replace(
             rows=info.rows + len(block),
@@ -114,22 +115,22 @@ def _store_block(txn: WriteTransaction, run: int, writer: int, block: Block) -> 
         txn.delete(key)
     numbers = block.numbers["forward"]
     first = numbers[0]
-    txn.put(schema.block_key(b"b", run, first, writer), block.body)
-    txn.put(schema.block_key(b"c", run, first, writer), block.packed())
+    txn.put(record_format.block_key(b"b", run, first, writer), block.body)
+    txn.put(record_format.block_key(b"c", run, first, writer), block.packed())
     return numbers[-1] - first
 
 
 def _blocks_before(txn: WriteTransaction, run: int, writer: int, block: Block) -> Iterable[tuple[bytes, Block]]:
     """The blocks of this writer to be joined with a new one: no larger than what they are joined with."""
-    key = schema.block_key(b"c", run, block.numbers["forward"][0], writer)
-    prefix = schema.run_prefix(b"c", run)
+    key = record_format.block_key(b"c", run, block.numbers["forward"][0], writer)
+    prefix = record_format.run_prefix(b"c", run)
     rows, size, first = len(block), len(block.body), block.numbers["forward"][0]
     for _ in range(_LOOK_BACK):
         found = txn.before(key)
         if found is None or not found[0].startswith(prefix):
             return
         key = found[0]
-        if schema.block_of(key)[1] != writer:
+        if record_format.block_of(key)[1] != writer:
             continue
         try:
             chunk = Chunk(bytes(found[1]))
@@ -151,11 +152,11 @@ def _partial(
     """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
     fields, writer = gathered.fields, gathered.writer
     if row.body:
-        key = schema.part_key(run, row.forward, writer, row.at)
-        txn.put(key, schema.seal(key, row.when.to_bytes(8, "little") + row.body))
+        key = record_format.part_key(run, row.forward, writer, row.at)
+        txn.put(key, record_format.seal(key, row.when.to_bytes(8, "little") + row.body))
     if row.forward == OWN:
         return
-    key = schema.forward_key(b"o", run, row.forward)
+    key = record_format.forward_key(b"o", run, row.forward)
     sealed = txn.get(key)
     if row.started or sealed is not None:
         _open(txn, key, _opened_before(key, sealed, writer), row, fields, complete)
@@ -164,7 +165,7 @@ def _partial(
     if chunk is None:
         # Its beginning was lost, to a power cut or a full disk and memory; what came after says that it was there.
         said = [row.texts(fields).get(field) for field in fields]
-        state = row.state if row.ended else schema.LOST
+        state = row.state if row.ended else record_format.LOST
         complete.append([row.forward, state, row.nodes, row.took_us, row.when, said, b""])
     elif row.summary:
         _patch(txn, chunk, row.forward, row.texts(fields))
@@ -172,7 +173,7 @@ def _partial(
 
 def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
     known: dict[str, Any] = {"writer": writer, "nodes": 0, "texts": {}, "inside": []}
-    return known if sealed is None else dict(schema.unpack_map(key, sealed))
+    return known if sealed is None else dict(record_format.unpack_map(key, sealed))
 
 
 def _open(
@@ -187,28 +188,28 @@ def _open(
     texts = {**known["texts"], **row.texts(fields)}
     if row.ended:
         txn.delete(key)
-        if row.state == schema.LOST:
-            _put_inside(txn, schema.run_of(key), row.forward, row.inside(fields) or known["inside"])
+        if row.state == record_format.LOST:
+            _put_inside(txn, record_format.run_of(key), row.forward, row.inside(fields) or known["inside"])
         said = [texts.get(field) for field in fields]
         # Its facts are among the parts; what is left is the line.
         complete.append([row.forward, row.state, nodes, row.took_us, row.when, said, b""])
         return
     inside = row.inside(fields)
     state = {"writer": known["writer"], "nodes": nodes, "texts": texts, "inside": inside, "when": row.when}
-    txn.put(key, schema.pack_map(key, state))
+    txn.put(key, record_format.pack_map(key, state))
 
 
 def _put_inside(txn: WriteTransaction, run: int, forward: int, inside: list[str]) -> None:
-    key = schema.forward_key(b"l", run, forward)
-    txn.put(key, schema.pack_map(key, inside))
+    key = record_format.forward_key(b"l", run, forward)
+    txn.put(key, record_format.pack_map(key, inside))
 
 
 def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
     """The key of the chunk that may hold a forward of a writer."""
-    start = schema.block_key(b"c", run, max(0, forward - span), 0)
-    prefix = schema.run_prefix(b"c", run)
+    start = record_format.block_key(b"c", run, max(0, forward - span), 0)
+    prefix = record_format.run_prefix(b"c", run)
     for key, value in txn.items(start):
-        first, by = schema.block_of(key) if key.startswith(prefix) else (forward + 1, 0)
+        first, by = record_format.block_of(key) if key.startswith(prefix) else (forward + 1, 0)
         if first > forward:
             return None
         if (writer is None or by == writer) and forward in Chunk(value).integers("forward"):
@@ -231,29 +232,29 @@ def _patch(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]
 
 
 def _about(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
-    key = schema.run_writer_key(b"a", run, gathered.writer)
+    key = record_format.run_writer_key(b"a", run, gathered.writer)
     sealed = txn.get(key)
-    known = schema.unpack_map(key, sealed) if sealed is not None else {}
-    txn.put(key, schema.pack_map(key, {**known, **gathered.about}))
+    known = record_format.unpack_map(key, sealed) if sealed is not None else {}
+    txn.put(key, record_format.pack_map(key, {**known, **gathered.about}))
 
 
 def end_open(txn: WriteTransaction, run: int, writer: int, fields: Sequence[str]) -> None:
     """Mark the forwards that a dead writer left open as lost."""
-    prefix = schema.run_prefix(b"o", run)
+    prefix = record_format.run_prefix(b"o", run)
     left: list[int] = []
     for key, sealed in txn.items(prefix):
         if not key.startswith(prefix):
             break
-        if schema.unpack_map(key, sealed)["writer"] == writer:
-            left.append(schema.forward_of(key))
+        if record_format.unpack_map(key, sealed)["writer"] == writer:
+            left.append(record_format.forward_of(key))
     if not left:
         return
     gathered = JournalRows(writer, fields)
     for forward in left:
-        key = schema.forward_key(b"o", run, forward)
-        when = schema.unpack_map(key, txn.get(key) or b"")["when"]
+        key = record_format.forward_key(b"o", run, forward)
+        when = record_format.unpack_map(key, txn.get(key) or b"")["when"]
         row = gathered.rows[forward] = JournalRow(forward, 0, when, b"", b"")
-        row.ended, row.state = True, schema.LOST
+        row.ended, row.state = True, record_format.LOST
     absorb(txn, run, gathered)
 
 
@@ -438,10 +439,10 @@ def take_in(
     absorb(txn, run, gathered)
     if closed:
         end_open(txn, run, gathered.writer, gathered.fields)
-    if txn.get(schema.run_key(run)) is not None:
-        key = schema.writer_key(gathered.writer)
-        txn.put(key, schema.pack_writer(key, schema.WriterInfo(run, *taken, closed, about)))
-        txn.put(schema.run_writer_key(b"v", run, gathered.writer), b"")
+    if txn.get(record_format.run_key(run)) is not None:
+        key = record_format.writer_key(gathered.writer)
+        txn.put(key, record_format.pack_writer(key, record_format.WriterInfo(run, *taken, closed, about)))
+        txn.put(record_format.run_writer_key(b"v", run, gathered.writer), b"")
 
 
 def _give_turn() -> None:

@@ -21,8 +21,8 @@ from somatize.utils.notices import warn_of_record
 
 from . import journal, speedups
 from .journal import ABOUT, ENTRY_HEAD, NO_TIME, RECORD, UNSIZED
+from .record_format import BROKE, INTERRUPTED, LOST, OWN
 from .rows import JournalRows
-from .schema import BROKE, INTERRUPTED, LOST, OWN
 
 _HEAD = struct.Struct("<I4xBBxx4x4xQQQ")
 _SIZE, _KIND = 0, 1

@@ -16,15 +16,14 @@ import msgpack
 
 from somatize.errors import BadName, BadRun, DamagedStore, NoStore, RecordError, SomatizeError, UnknownRun, nearest
 
-from . import directory, journal, schema, values
+from . import directory, journal, record_format, values
 from .lmdb_environment import BadValue, Environment, ReadTransaction, WriteTransaction
 from .lmdb_files import verify
 from .open_store import Opened
-from .record_format import Chunk, unpack
+from .record_format import Chunk, RunInfo, unpack
 from .recovery import alone_at_the_door, find_run, journal_files, live_writers, repair
 from .rows import JournalRows
 from .run_reader import RunLines, StoreSnapshot, look
-from .schema import RunInfo
 from .values import Named, check_name
 
 _ALL_PAGES = 1 << 40
@@ -51,15 +50,15 @@ def _records(reading: ReadTransaction) -> Iterator[str]:
     runs: dict[int, RunInfo] = {}
     for key, sealed in _kind(reading, b"r"):
         try:
-            runs[schema.run_of(key)] = schema.unpack_run(key, sealed)
+            runs[record_format.run_of(key)] = record_format.unpack_run(key, sealed)
         except BadValue:
-            yield f"the totals of run number {schema.run_of(key)} are damaged"
+            yield f"the totals of run number {record_format.run_of(key)} are damaged"
     yield from _check_names(reading, runs)
     for run, info in runs.items():
         yield from _Run(reading, run, info).check()
-    for kind in schema.OF_RUN:
+    for kind in record_format.OF_RUN:
         for key, _ in _kind(reading, kind):
-            if schema.run_of(key) not in runs:
+            if record_format.run_of(key) not in runs:
                 yield f"the key {key!r} belongs to no run"
 
 
@@ -74,11 +73,11 @@ def _check_names(reading: ReadTransaction, runs: dict[int, RunInfo]) -> Iterator
     found: dict[int, bytes] = {}
     for key, sealed in _kind(reading, b"n"):
         try:
-            found[int.from_bytes(schema.unseal(key, sealed), "big")] = key
+            found[int.from_bytes(record_format.unseal(key, sealed), "big")] = key
         except BadValue:
             yield f"the name under {key!r} is damaged"
     for run, info in runs.items():
-        if found.pop(run, None) != schema.name_key(info.name):
+        if found.pop(run, None) != record_format.name_key(info.name):
             yield f"run {info.name!r} is not found by its name"
     for run, key in found.items():
         yield f"the name under {key!r} leads to run number {run}, which is not there"
@@ -101,20 +100,20 @@ class _Run:
 
     def _check(self) -> Iterator[str]:
         for key, value in self._of(b"c"):
-            first, _ = schema.block_of(key)
+            first, _ = record_format.block_of(key)
             try:
                 yield from self._block(key, Chunk(value))
             except (BadValue, ValueError, IndexError) as error:
                 yield f"the block of forward {first}: {error}"
         for key, _ in self._of(b"b"):
             if self._reading.get(b"c" + key[1:]) is None:
-                yield f"the facts from forward {schema.block_of(key)[0]} on have no columns"
+                yield f"the facts from forward {record_format.block_of(key)[0]} on have no columns"
         yield from self._apart()
         yield from self._writers()
         yield from self._totals()
 
     def _of(self, kind: bytes) -> Iterator[tuple[bytes, bytes | memoryview]]:
-        return _kind(self._reading, schema.run_prefix(kind, self._run))
+        return _kind(self._reading, record_format.run_prefix(kind, self._run))
 
     def _block(self, key: bytes, chunk: Chunk) -> Iterator[str]:
         columns = {name: chunk.texts(name) for name in chunk.names if "." in name}
@@ -127,7 +126,7 @@ class _Run:
         lengths = {*map(len, columns.values()), *map(len, (forwards, ends, crcs, states, took))}
         if lengths != {chunk.rows}:
             yield f"the columns from forward {forwards[0]} on have different lengths"
-        if forwards != sorted(set(forwards)) or forwards[0] != schema.block_of(key)[0]:
+        if forwards != sorted(set(forwards)) or forwards[0] != record_format.block_of(key)[0]:
             yield f"the numbers from forward {forwards[0]} on are not in order"
         if forwards[-1] - forwards[0] > self._info.span:
             yield f"the block of forward {forwards[0]} is wider than it should be"
@@ -143,41 +142,41 @@ class _Run:
         opened = set()
         for kind, what in ((b"o", "the open forward"), (b"l", "the lost forward")):
             for key, sealed in self._of(kind):
-                opened.add(schema.forward_of(key))
+                opened.add(record_format.forward_of(key))
                 try:
-                    schema.unpack_map(key, sealed)
+                    record_format.unpack_map(key, sealed)
                 except BadValue:
-                    yield f"{what} {schema.forward_of(key)} is damaged"
+                    yield f"{what} {record_format.forward_of(key)} is damaged"
         for key, sealed in self._of(b"t"):
             try:
-                schema.unpack_map(key, sealed)
+                record_format.unpack_map(key, sealed)
             except BadValue:
                 yield f"the open task under {key!r} is damaged"
-        self._forwards.update(schema.forward_of(key) for key, _ in self._of(b"o"))
+        self._forwards.update(record_format.forward_of(key) for key, _ in self._of(b"o"))
         for key, sealed in self._of(b"p"):
-            forward = schema.forward_of(key)
+            forward = record_format.forward_of(key)
             try:
-                whole = _unpacks(schema.unseal(key, sealed)[8:])
+                whole = _unpacks(record_format.unseal(key, sealed)[8:])
             except BadValue:
                 whole = False
             if not whole:
                 yield f"facts that came in parts, of forward {forward}, are damaged"
-            if forward != schema.OWN and forward not in self._forwards:
+            if forward != record_format.OWN and forward not in self._forwards:
                 yield f"there are facts of forward {forward}, which is not there"
 
     def _writers(self) -> Iterator[str]:
         for key, _ in self._of(b"v"):
-            writer = schema.writer_key(schema.writer_of(key))
+            writer = record_format.writer_key(record_format.writer_of(key))
             try:
-                if schema.unpack_writer(writer, self._reading.get(writer) or b"").run != self._run:
-                    yield f"writer {schema.writer_of(key):x} is one of another run"
+                if record_format.unpack_writer(writer, self._reading.get(writer) or b"").run != self._run:
+                    yield f"writer {record_format.writer_of(key):x} is one of another run"
             except BadValue:
-                yield f"writer {schema.writer_of(key):x} is damaged or missing"
+                yield f"writer {record_format.writer_of(key):x} is damaged or missing"
         for key, sealed in self._of(b"a"):
             try:
-                schema.unpack_map(key, sealed)
+                record_format.unpack_map(key, sealed)
             except BadValue:
-                yield f"what writer {schema.writer_of(key):x} says about the run is damaged"
+                yield f"what writer {record_format.writer_of(key):x} says about the run is damaged"
 
     def _totals(self) -> Iterator[str]:
         twice = [forward for forward, count in self._forwards.items() if count > 1]
@@ -185,7 +184,11 @@ class _Run:
             yield f"forwards {sorted(twice)[:10]} are there more than once"
         rows = sum(self._states.values())
         said = (self._info.rows, self._info.broke, self._info.interrupted, self._info.lost, self._info.took_us)
-        held = (rows, *(self._states[state] for state in (schema.BROKE, schema.INTERRUPTED, schema.LOST)), self._took)
+        held = (
+            rows,
+            *(self._states[state] for state in (record_format.BROKE, record_format.INTERRUPTED, record_format.LOST)),
+            self._took,
+        )
         if said != held:
             yield f"its totals say {said}, and its records {held}"
 
@@ -211,7 +214,7 @@ def _values(opened: Opened, reading: ReadTransaction) -> Iterator[str]:
     for kind in (b"n", b"k"):
         for key, sealed in _kind(reading, kind):
             try:
-                name, digest, *_ = msgpack.unpackb(schema.unseal(key, sealed))
+                name, digest, *_ = msgpack.unpackb(record_format.unseal(key, sealed))
             except BadValue:
                 yield f"the name under {key!r} is damaged"
                 continue
@@ -273,7 +276,7 @@ def _names_of_run(lines: RunLines, start: str, prefix: str) -> list[Named]:
         ]
     rows.sort()
     named = [
-        Named(f"{start}{forward}", when / 1e6, {"state": schema.STATES[state], "writer": f"{writer:015x}"})
+        Named(f"{start}{forward}", when / 1e6, {"state": record_format.STATES[state], "writer": f"{writer:015x}"})
         for forward, when, state, writer in rows
     ]
     return [one for one in named if one.name.startswith(prefix)] if len(prefix) > len(start) else named
@@ -294,8 +297,8 @@ def of_runs(opened: Opened, names: list[str]) -> dict[str, int]:
 
 def _of_run(view: StoreSnapshot, run: int) -> int:
     total = 0
-    for kind in schema.OF_RUN:
-        prefix = schema.run_prefix(kind, run)
+    for kind in record_format.OF_RUN:
+        prefix = record_format.run_prefix(kind, run)
         for key, value in view.reading.items(prefix):
             if not key.startswith(prefix):
                 break
@@ -358,7 +361,7 @@ def _idle(opened: Opened, txn: WriteTransaction, name: str) -> int:
 
 
 def _names(txn: WriteTransaction) -> list[str]:
-    return [schema.unpack_run(key, sealed).name for key, sealed in _under(txn, b"r")]
+    return [record_format.unpack_run(key, sealed).name for key, sealed in _under(txn, b"r")]
 
 
 def _under(txn: WriteTransaction, prefix: bytes) -> list[tuple[bytes, bytes]]:
@@ -385,14 +388,14 @@ def _forget_all(opened: Opened, txn: WriteTransaction, names: list[str]) -> None
 
 
 def _forget(txn: WriteTransaction, run: int) -> None:
-    key = schema.run_key(run)
-    info: RunInfo = schema.unpack_run(key, txn.get(key) or b"")
-    for mark in _keys(txn, schema.run_prefix(b"v", run)):
-        txn.delete(schema.writer_key(schema.writer_of(mark)))
-    for kind in schema.OF_RUN:
-        for held in _keys(txn, schema.run_prefix(kind, run)):
+    key = record_format.run_key(run)
+    info: RunInfo = record_format.unpack_run(key, txn.get(key) or b"")
+    for mark in _keys(txn, record_format.run_prefix(b"v", run)):
+        txn.delete(record_format.writer_key(record_format.writer_of(mark)))
+    for kind in record_format.OF_RUN:
+        for held in _keys(txn, record_format.run_prefix(kind, run)):
             txn.delete(held)
-    txn.delete(schema.name_key(info.name))
+    txn.delete(record_format.name_key(info.name))
     txn.delete(key)
 
 
@@ -401,11 +404,11 @@ def _rename(txn: WriteTransaction, run: int, name: str, to: str) -> None:
         return
     if find_run(txn, to) is not None:
         raise BadRun(f"there is a run {to!r} already; forget it first, or choose another name")
-    key = schema.name_key(to)
-    txn.delete(schema.name_key(name))
-    txn.put(key, schema.seal(key, run.to_bytes(4, "big")))
-    key = schema.run_key(run)
-    txn.put(key, schema.pack_run(key, schema.unpack_run(key, txn.get(key) or b"")._replace(name=to)))
+    key = record_format.name_key(to)
+    txn.delete(record_format.name_key(name))
+    txn.put(key, record_format.seal(key, run.to_bytes(4, "big")))
+    key = record_format.run_key(run)
+    txn.put(key, record_format.pack_run(key, record_format.unpack_run(key, txn.get(key) or b"")._replace(name=to)))
 
 
 def compact(opened: Opened) -> None:

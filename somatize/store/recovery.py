@@ -19,13 +19,13 @@ from somatize.facts import encodable
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
-from . import journal, locks, schema
+from . import journal, locks, record_format
 from .commit import end_open, read_from, take_in
 from .journal_reader import tell_damage
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, Reference, served
+from .record_format import RunInfo, WriterInfo
 from .rows import JournalRows
-from .schema import RunInfo, WriterInfo
 from .writer import Writer
 
 _SLICE = 4 << 20
@@ -119,9 +119,9 @@ def _started() -> str:
 
 def find_run(reading: ReadTransaction | WriteTransaction, name: str) -> int | None:
     """The number of a run."""
-    key = schema.name_key(name)
+    key = record_format.name_key(name)
     sealed = reading.get(key)
-    return None if sealed is None else int.from_bytes(schema.unseal(key, sealed), "big")
+    return None if sealed is None else int.from_bytes(record_format.unseal(key, sealed), "big")
 
 
 def _enter(opened: Opened, name: str) -> int:
@@ -138,13 +138,13 @@ def _register(txn: WriteTransaction, name: str) -> int:
     known = find_run(txn, name)
     if known is not None:
         return known
-    sealed = txn.get(schema.NEXT_RUN)
-    run = 1 if sealed is None else int.from_bytes(schema.unseal(schema.NEXT_RUN, sealed), "big")
-    txn.put(schema.NEXT_RUN, schema.seal(schema.NEXT_RUN, (run + 1).to_bytes(4, "big")))
-    key = schema.name_key(name)
-    txn.put(key, schema.seal(key, run.to_bytes(4, "big")))
-    key = schema.run_key(run)
-    txn.put(key, schema.pack_run(key, RunInfo(name)))
+    sealed = txn.get(record_format.NEXT_RUN)
+    run = 1 if sealed is None else int.from_bytes(record_format.unseal(record_format.NEXT_RUN, sealed), "big")
+    txn.put(record_format.NEXT_RUN, record_format.seal(record_format.NEXT_RUN, (run + 1).to_bytes(4, "big")))
+    key = record_format.name_key(name)
+    txn.put(key, record_format.seal(key, run.to_bytes(4, "big")))
+    key = record_format.run_key(run)
+    txn.put(key, record_format.pack_run(key, RunInfo(name)))
     return run
 
 
@@ -160,13 +160,13 @@ def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
 
 
 def _highest(reading: ReadTransaction, run: int) -> int:
-    key = schema.run_key(run)
-    highest = schema.unpack_run(key, reading.get(key) or b"").highest
-    prefix = schema.run_prefix(b"o", run)
+    key = record_format.run_key(run)
+    highest = record_format.unpack_run(key, reading.get(key) or b"").highest
+    prefix = record_format.run_prefix(b"o", run)
     for key, _ in reading.items(prefix):
         if not key.startswith(prefix):
             break
-        highest = max(highest, schema.forward_of(key))
+        highest = max(highest, record_format.forward_of(key))
     return highest
 
 
@@ -180,7 +180,7 @@ def _highest_in(path: Path, run: int) -> int:
     if found is None or found[0]["run"] != run:
         return -1
     gathered = JournalRows(0, ()).take(content[found[1] :], 0)
-    return max((forward for forward in gathered.rows if forward != schema.OWN), default=-1)
+    return max((forward for forward in gathered.rows if forward != record_format.OWN), default=-1)
 
 
 def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
@@ -284,9 +284,9 @@ def _take_in_rest(
 
 def writer_info(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterInfo | None:
     """The stored information about a writer."""
-    key = schema.writer_key(writer)
+    key = record_format.writer_key(writer)
     sealed = reading.get(key)
-    return None if sealed is None else schema.unpack_writer(key, sealed)
+    return None if sealed is None else record_format.unpack_writer(key, sealed)
 
 
 def _end_orphans(opened: Opened) -> None:
@@ -300,8 +300,8 @@ def _orphans(opened: Opened, reading: ReadTransaction) -> Iterator[tuple[int, in
         if key[:1] != b"o":
             return
         try:
-            writer = schema.unpack_map(key, sealed)["writer"]
+            writer = record_format.unpack_map(key, sealed)["writer"]
         except BadValue:
             continue  # readers name it, and `check` does
         if not opened.is_alive(writer):
-            yield schema.run_of(key), writer
+            yield record_format.run_of(key), writer

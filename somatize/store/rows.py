@@ -24,11 +24,10 @@ import msgpack
 
 from somatize.facts import Fact
 
-from . import journal, schema, speedups
+from . import journal, record_format, speedups
 from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
-from .record_format import MARK, Chunk, Texts, pack_chunk, pack_integers, pack_texts, unpack
-from .schema import OPEN, OWN
+from .record_format import MARK, OPEN, OWN, Chunk, Texts, pack_chunk, pack_integers, pack_texts, unpack
 
 KIND = b"t"
 
@@ -74,7 +73,7 @@ class OpenTasks:
 
 def task_key(run: int, identity: str) -> bytes:
     """The key of an open task."""
-    return schema.run_prefix(KIND, run) + blake2b(identity.encode(), digest_size=16).digest()
+    return record_format.run_prefix(KIND, run) + blake2b(identity.encode(), digest_size=16).digest()
 
 
 def store(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
@@ -83,17 +82,17 @@ def store(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
         txn.delete(task_key(run, identity))
     for identity, told in tasks.told.items():
         key = task_key(run, identity)
-        txn.put(key, schema.pack_map(key, told))
+        txn.put(key, record_format.pack_map(key, told))
 
 
 def stored(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
     """The tasks of a run that are open as far as is committed; a damaged one is left out, for `check` to name."""
-    prefix = schema.run_prefix(KIND, run)
+    prefix = record_format.run_prefix(KIND, run)
     for key, sealed in reading.items(prefix):
         if not key.startswith(prefix):
             return
         try:
-            yield TaskFact(*schema.unpack_map(key, sealed))
+            yield TaskFact(*record_format.unpack_map(key, sealed))
         except BadValue:
             continue
 

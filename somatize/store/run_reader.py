@@ -21,16 +21,15 @@ from somatize.facts import KINDS, Fact
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
-from . import directory, journal, schema
+from . import directory, journal, record_format
 from .commit import find_chunk
 from .journal import NO_TIME
 from .journal_reader import Counted, JournalFile, Tail
 from .lmdb_environment import BadValue, ReadTransaction
 from .open_store import Opened
-from .record_format import Chunk, parted_path, readings, unpack
+from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, parted_path, readings, unpack
 from .recovery import journal_files, writer_info
 from .rows import TaskFact, after, stored
-from .schema import LOST, OPEN, OWN, RunInfo
 
 _STAMPS = frozenset({"fact", "node", "host", "device"})
 
@@ -109,11 +108,11 @@ class RunLines:
     def _take_open(self) -> None:
         for key, sealed in self._under(b"o", self._first, self._last):
             try:
-                known = schema.unpack_map(key, sealed)
+                known = record_format.unpack_map(key, sealed)
             except BadValue:
-                self.skip(schema.forward_of(key))
+                self.skip(record_format.forward_of(key))
                 continue
-            forward = schema.forward_of(key)
+            forward = record_format.forward_of(key)
             self.lines[forward] = Line(
                 forward, OPEN, known["nodes"], -1, known["when"], known["writer"], known["texts"], known["inside"]
             )
@@ -147,10 +146,10 @@ class RunLines:
         """The nodes that an open or lost forward was in when that was last written down."""
         if forward in self.lines:
             return self.lines[forward].inside
-        key = schema.forward_key(b"l", self.run, forward)
+        key = record_format.forward_key(b"l", self.run, forward)
         sealed = self.view.reading.get(key)
         try:
-            return list(schema.unpack_map(key, sealed)) if sealed is not None else []
+            return list(record_format.unpack_map(key, sealed)) if sealed is not None else []
         except BadValue:
             return []
 
@@ -160,7 +159,7 @@ class RunLines:
         """The stored blocks that hold a forward of number `since` or above, by their first forward."""
         start = max(0, since - self.info.span)
         for key, value in self._under(b"c", start, OWN):
-            first, writer = schema.block_of(key)
+            first, writer = record_format.block_of(key)
             try:
                 chunk = Chunk(value)
                 forwards = chunk.integers("forward")
@@ -180,7 +179,7 @@ class RunLines:
         for key, value in self._under(b"c", 0, OWN):
             if len(known) == writers:
                 break
-            writer = schema.block_of(key)[1]
+            writer = record_format.block_of(key)[1]
             if writer in known:
                 continue  # all its blocks have the same, or none where it died and left nothing but a lost forward
             try:
@@ -263,7 +262,7 @@ class RunLines:
 
     def _writers(self) -> int:
         """The number of writers with committed records."""
-        prefix = schema.run_prefix(b"v", self.run)
+        prefix = record_format.run_prefix(b"v", self.run)
         return sum(1 for _ in takewhile(lambda item: item[0].startswith(prefix), self.view.reading.items(prefix)))
 
     def summarised(self, path: str, since: int = 0) -> bool:
@@ -274,7 +273,7 @@ class RunLines:
 
     def highest(self) -> int:
         """The highest number there is; -1 if there is none."""
-        going_on = (schema.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
+        going_on = (record_format.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
         return max(self.info.highest, -1, *going_on, *(tail.highest for tail in self.view.tails_of(self.run)))
 
     def counted(self) -> Counted:
@@ -291,7 +290,7 @@ class RunLines:
         if forward in self.lines:
             return self.lines[forward].writer
         key = find_chunk(self.view.reading, self.run, forward, self.info.span)
-        return None if key is None else schema.block_of(key)[1]
+        return None if key is None else record_format.block_of(key)[1]
 
     # -- facts
 
@@ -332,9 +331,9 @@ class RunLines:
         """The packed facts that are stored apart, of the forwards from `first` to `last`."""
         found: dict[int, list[tuple[int, bytes]]] = {}
         for key, sealed in self._under(b"p", first, last):
-            forward = schema.forward_of(key)
+            forward = record_format.forward_of(key)
             try:
-                value = schema.unseal(key, sealed)
+                value = record_format.unseal(key, sealed)
             except BadValue:
                 self.skip(forward)
                 continue
@@ -382,9 +381,9 @@ class RunLines:
 
         The last part of a writer may grow, and may be stored as several; end to end they are always the same bytes.
         """
-        start: bytes | None = schema.forward_key(b"p", self.run, OWN)
+        start: bytes | None = record_format.forward_key(b"p", self.run, OWN)
         while start is not None:
-            start = yield from self._own_stored(start, schema.run_prefix(b"p", self.run), since)
+            start = yield from self._own_stored(start, record_format.run_prefix(b"p", self.run), since)
         for tail in self.view.tails_of(self.run):
             row = tail.gathered.rows.get(OWN)
             if row is not None:
@@ -397,11 +396,11 @@ class RunLines:
         for key, sealed in self.view.reading.items(start):
             if not key.startswith(prefix):
                 return None
-            writer, position = schema.writer_of(key), schema.position_of(key)
+            writer, position = record_format.writer_of(key), record_format.position_of(key)
             if position < since.get(writer, 0):
-                return schema.part_key(self.run, OWN, writer, since[writer])
+                return record_format.part_key(self.run, OWN, writer, since[writer])
             try:
-                value = schema.unseal(key, sealed)
+                value = record_format.unseal(key, sealed)
             except BadValue:
                 self.skip(OWN)
                 continue
@@ -434,9 +433,9 @@ class RunLines:
         warn_of_record(f"the record {record_name(self.name, forward)} is damaged; it was skipped")
 
     def _under(self, kind: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
-        prefix = schema.run_prefix(kind, self.run)
-        for key, value in self.view.reading.items(schema.forward_key(kind, self.run, first)):
-            if not key.startswith(prefix) or schema.forward_of(key) > last:
+        prefix = record_format.run_prefix(kind, self.run)
+        for key, value in self.view.reading.items(record_format.forward_key(kind, self.run, first)):
+            if not key.startswith(prefix) or record_format.forward_of(key) > last:
                 return
             yield key, value
 
@@ -534,7 +533,7 @@ class StoreSnapshot:
 
     def totals(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
         """`runs`, with what `schema.unpack_totals` gives of each."""
-        unpack = schema.unpack_totals
+        unpack = record_format.unpack_totals
         for key, sealed in self.reading.items(b"r"):
             if key[:1] != b"r":
                 return
@@ -546,9 +545,9 @@ class StoreSnapshot:
 
     def run(self, run: int) -> RunInfo:
         """A run's totals; raises `DamagedStore`."""
-        key = schema.run_key(run)
+        key = record_format.run_key(run)
         try:
-            return schema.unpack_run(key, self.reading.get(key) or b"")
+            return record_format.unpack_run(key, self.reading.get(key) or b"")
         except BadValue as error:
             raise DamagedStore(f"run number {run} of {self.opened.path}: {error}") from error
 

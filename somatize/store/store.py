@@ -11,11 +11,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from somatize.errors import BadName, NotStored, SomatizeError, StoreClosed
 
-from . import directory, kept_values, values
-from .kept_values import KeptEntry as Kept
-from .kept_values import Limit, bytes_of, seconds_of
+from . import directory, values
+from . import values as kept_values
 from .open_store import Opened, exclusive, hold
-from .values import Named
+from .values import KeptEntry as Kept
+from .values import Limit, Named, bytes_of, seconds_of
 
 __all__ = ["Kept", "Named", "Store"]
 

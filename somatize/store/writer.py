@@ -20,8 +20,8 @@ from .commit import take_in
 from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .locks import BUSY, SEVERAL
 from .open_store import Reference, served
+from .record_format import LOST, OPEN, OWN
 from .rows import JournalRows
-from .schema import LOST, OPEN, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,19 +1,468 @@
-"""The broker: which workers serve which host, for processes that it starts itself."""
+"""The broker, and its connections to workers: started when work is sent, replaced when they break."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import platform
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from time import monotonic
 from types import TracebackType
 from typing import Any, Never, Self
 
-from somatize.engine.remote_calls import Landed, Said, Trip
-from somatize.errors import BrokerClosed, NoHost, StateConflict
+from somatize.engine.remote_calls import HELD, Landed, Said, Trip
+from somatize.errors import (
+    BadWorker,
+    BrokerClosed,
+    HostTimeout,
+    NoHost,
+    NotSendable,
+    StateConflict,
+    WorkerDied,
+    WorkerError,
+)
+from somatize.utils.interrupts import ServiceThread, TripLock, from_handler
 
-from .connection import Connection
-from .process import Worker
-from .shipping import things_of, warn
+from . import payload, sent_modules
+from .process import Process, Worker
+from .server import about, libraries
+from .shipping import Load, Shipping, WorkerLosses, things_of, warn
+from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees
+
+_TO_START = 60.0
+"""Seconds a worker may take until its greeting, where it has no timeout of its own."""
+
+_TO_STOP = 0.4
+"""Seconds an interrupted worker has to say that it stopped."""
+
+_TO_END = 2.0
+_LEVELS = (("", logging.getLogger()), ("somatize", logging.getLogger("somatize")))
+"""The loggers whose levels hold at a worker as they do here."""
+
+_COMPARED = ("numpy", "torch")
+"""Libraries of which another major version is worth a warning."""
+
+
+class _NeverBegan(Exception):
+    """A worker turned out to have ended before it was given anything to do."""
+
+
+class _Live:
+    """A worker that runs, and what it has."""
+
+    def __init__(self, process: Process, wire: Wire, hello: dict[str, Any], shipping: Shipping) -> None:
+        self.process = process
+        self.wire = wire
+        self.shipping = shipping
+        self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
+        self.trips = 0
+        self.levels: dict[str, int] = {}
+        """The log levels last sent to the worker, by logger."""
+        self.values: sent_modules.Values | None = None
+        """The globals of modules that go along, as it was told."""
+        self.modes: Any = None
+        """The modes of torch last sent; None if nobody changed any."""
+        self.heard = False
+        """Whether it said anything since the last trip was sent."""
+
+    def send_values(self, until: float | None) -> None:
+        """Say which globals of modules that go along are other than they were, if some are."""
+        changed = self.values.changed() if self.values is not None else {}
+        if changed:
+            self.wire.send("values", {}, payload.pack(changed, "network"), until)
+
+
+class Connection:
+    """To one worker of one host."""
+
+    def __init__(self, host: str, worker: Worker) -> None:
+        self.host = host
+        self.worker = worker
+        self._turn = TripLock(host)
+        self._live: _Live | None = None
+        self._carried: int | None = None
+        self._abandoned = False
+        self._closed = False
+        self._losses = WorkerLosses()
+        _CONNECTIONS.add(self)
+
+    def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        """Take a trip there and back, again where the worker died and every node of it may run again."""
+        with self._turn.once():
+            self._carried, self._abandoned, left = trip.forward, False, -1
+            try:
+                while True:
+                    try:
+                        return self._go(trip, hear)
+                    except _NeverBegan:
+                        continue
+                    except (WorkerDied, HostTimeout):
+                        left = self._retries(trip) if left < 0 else left
+                        if not left or self._abandoned or self._closed:
+                            raise
+                        left -= 1
+            finally:
+                self._carried = None
+
+    def _retries(self, trip: Trip) -> int:
+        if any(value is HELD for value in trip.values):
+            return 0  # what was held died with it
+        steps = trip.program.plan.steps
+        if not self._losses.allow_again(trip):
+            return 0
+        return min(steps[number].marks.retries or 0 for number in trip.slice.steps)
+
+    def abandon(self, forward: int) -> None:
+        """Stop the trip of that forward, if it is under way; the thread that waits for it sees to the rest."""
+        if self._carried == forward:
+            self._abandoned = True
+            live = self._live
+            if live is None:
+                return
+            live.process.interrupt() if live.is_python else live.process.kill()
+            late = threading.Timer(_TO_STOP, self._kill_abandoned, (live, live.trips))
+            late.daemon = True
+            late.start()
+
+    def _kill_abandoned(self, live: _Live, trip: int) -> None:
+        if self._carried is not None and self._live is live and live.trips == trip:
+            live.process.kill()
+
+    def is_busy(self) -> bool:
+        """Whether a trip is under way."""
+        return self._turn.is_taken()
+
+    def over(self, forward: int) -> None:
+        """Let the worker let go of what it holds of a forward."""
+        with self._turn.once(), contextlib.suppress(WireClosed, TooLate):
+            if self._live is not None:
+                self._live.wire.send("over", {"forward": forward}, until=monotonic() + 1)
+
+    def hang_up(self) -> None:
+        """Let the worker end; `close` waits for that."""
+        self._closed = True
+        if self._carried is not None and self._live is not None:
+            self._live.process.kill()
+        elif self._live is not None:
+            self._live.process.hang_up()
+
+    def close(self) -> None:
+        """End the worker, if there is one; called by who is told of its work, the end of the trip sees to the rest."""
+        self.hang_up()
+        if not self._turn.is_mine():
+            with self._turn.once():
+                self._end(_TO_END)
+
+    def forked(self) -> None:
+        """In a child of this process: the worker is the parent's, and who sends work from here has one of its own."""
+        live, self._live = self._live, None
+        self._turn, self._carried = TripLock(self.host), None  # whoever had it is not here
+        if live is not None:
+            how = f"host {self.host!r} has another worker in a forked process"
+            self._losses.lost += live.shipping.lost(how)
+            live.shipping.there.clear()
+            if live.wire.segments is not None:
+                live.wire.segments.forked()
+
+    def _end(self, within: float = 0.0) -> str:
+        live, self._live = self._live, None
+        if live is None:
+            return "no start"
+        if live.wire.segments is not None:
+            live.wire.segments.close()
+        ended = live.process.end(within)
+        if self._closed:
+            live.shipping.there.clear()
+        else:
+            self._losses.ended(live.shipping, f"the worker of host {self.host!r} ended by {ended}")
+        return ended
+
+    # -- one trip
+
+    def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        if self._closed:
+            raise BrokerClosed(f"the broker was closed while host {self.host!r} was at work")
+        if self._abandoned:
+            raise WorkerDied(f"the worker of host {self.host!r} was ended, as its forward was given up")
+        live = self._live
+        if live is not None and not live.is_python and not live.process.is_alive():
+            self._end()
+            live = None
+        if live is None:
+            live = self._start()
+        load = live.shipping.load(trip, self._losses.lost)
+        self._losses.warn_once()
+        until = monotonic() + self.worker.timeout if self.worker.timeout is not None else None
+        live.process.forget_at()
+        live.trips += 1
+        live.heard = False
+        load.fields["trip"] = live.trips
+        levels = {name: logger.level for name, logger in _LEVELS}
+        if levels != live.levels:
+            load.fields["levels"] = live.levels = levels
+        if trip.modes != live.modes:
+            load.fields["modes"] = live.modes = trip.modes
+        try:
+            live.shipping.sent(load)  # else the worker is ended
+            live.send_values(until)
+            live.wire.send("slice", load.fields, load.buffers, until)
+            load.buffers.clear()
+            return self._landed(trip, live, hear, until, load)
+        except TooLate:
+            raise self._at(HostTimeout(self._too_late(trip, live)), trip, live, 0.0) from None
+        except (WireClosed, Garbled) as gone:
+            if self._died_idle(live):
+                self._end(0.5)
+                raise _NeverBegan from None
+            raise self._died(trip, live, gone) from None
+        except BaseException:
+            self._stop(trip, live)
+            raise
+
+    def _landed(self, trip: Trip, live: _Live, hear: Callable[[Said], None], until: float | None, load: Load) -> Landed:
+        while True:
+            message = live.wire.receive(until)
+            live.heard = True
+            for said in message.fields.get("said", ()):
+                hear(said)
+            if message.kind == "landed" and message.fields["trip"] == live.trips:
+                live.process.heard.drain()
+                self._heard(trip, live, message)
+                if "error" in message.fields:
+                    if message.fields["step"] < 0 and "loaded" not in message.fields:
+                        live.shipping.unsent(load)
+                    return self._failed(trip, message)
+                return self._returned(trip, message)
+
+    def _heard(self, trip: Trip, live: _Live, message: Message) -> None:
+        if "changed" in message.fields:
+            live.shipping.heard(message.fields["changed"])
+            self._losses.changed(trip)
+            live.shipping.warn_of_readers(trip)
+
+    def _returned(self, trip: Trip, message: Message) -> Landed:
+        try:
+            values = payload.unpack(message.buffers, self.worker.mode, reply=True)
+        except (Exception, SystemExit) as wrong:
+            with contextlib.suppress(Exception):
+                wrong.add_note(f"while what came back from host {self.host!r} was put together")
+            return Landed({}, wrong, trip.slice.steps[-1], told=True)
+        if trip.items:
+            return Landed({}, done=values)
+        return Landed(dict(zip(trip.slice.returns, values, strict=True)))
+
+    def _failed(self, trip: Trip, message: Message) -> Landed:
+        said, mode = message.fields, self.worker.mode
+        of_error, of_values = message.buffers[: said["error_buffers"]], message.buffers[said["error_buffers"] :]
+        values = payload.unpack(of_values, mode, reply=True) if of_values else []
+        error = payload.unpack_error(said["error"], of_error, mode, self.host)
+        found = {} if trip.items else dict(zip(said["numbers"], values, strict=True))
+        done = values if trip.items else None
+        return Landed(found, error, said["step"], said["told"], said["place"], done, said["failed"])
+
+    def _stop(self, trip: Trip, live: _Live) -> None:
+        """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""
+        if live.wire.whole and live.is_python and live.process.is_alive():
+            live.process.interrupt()
+            try:
+                until = monotonic() + _TO_STOP
+                while True:
+                    message = live.wire.receive(until)
+                    if message.kind == "landed" and message.fields["trip"] == live.trips:
+                        self._heard(trip, live, message)
+                        return
+            except BaseException:  # also a second interrupt, after which nobody waits any more
+                live.process.kill()
+        live.process.kill()
+        self._end()
+
+    def _died_idle(self, live: _Live) -> bool:
+        """Whether a worker had ended before this trip reached it; known only of one that notes where it is."""
+        return live.is_python and live.trips > 1 and live.process.at() < 0 and not live.heard
+
+    def _died(self, trip: Trip, live: _Live, gone: Exception) -> WorkerError:
+        how = f" ({gone})" if isinstance(gone, Garbled) else ""
+        number, node = self._node(trip, live)
+        ended = self._end(0.5)
+        last = live.process.heard.last()
+        last_of = [one.leaf for one in self._losses.lost]
+        lost = f"; what it had of {last_of[0]} is lost with it" if last_of else ""
+        error = WorkerDied(f"the worker of host {self.host!r} ended by {ended} in node {node!r}{how}{lost}{last}")
+        error.step = number  # type: ignore[attr-defined]
+        return error
+
+    def _at(self, error: WorkerError, trip: Trip, live: _Live, within: float) -> WorkerError:
+        error.step = self._node(trip, live)[0]  # type: ignore[attr-defined]
+        self._end(within)
+        return error
+
+    def _too_late(self, trip: Trip, live: _Live) -> str:
+        node = self._node(trip, live)[1]
+        return f"host {self.host!r} took longer than {self.worker.timeout:g} s, and was in node {node!r}; it was ended"
+
+    def _node(self, trip: Trip, live: _Live) -> tuple[int, str]:
+        """The node that the worker was last at, if known."""
+        at = live.process.at()
+        if at not in trip.slice.steps:
+            at = trip.slice.steps[0]
+        return at, trip.program.plan.steps[at].node
+
+    # -- state
+
+    def _shipping(self) -> Shipping:
+        return Shipping(self.host, self.worker.mode, tuple(self.worker.send))
+
+    def changed(self) -> list[tuple[Any, str, str]]:
+        """The objects and leaves that changed at the worker, with their names for messages."""
+        return self._live.shipping.changed() if self._live is not None else []
+
+    def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
+        """The same of some nodes, as `Shipping.changed_of` says it."""
+        return self._live.shipping.changed_of(things, torn=torn) if self._live is not None else None
+
+    def refuse_lost(self, things: dict[str, Any]) -> None:
+        """Raise `WorkerDied` where state of some nodes ended with a worker."""
+        if self._losses.lost:
+            shipping = self._live.shipping if self._live is not None else self._shipping()
+            shipping.refuse_lost(self._losses.lost, things)
+
+    def pull(self, things: dict[str, Any]) -> None:
+        """Bring home the state of some nodes, by their ids."""
+        with self._turn.once():
+            live = self._live
+            shipping = live.shipping if live is not None else self._shipping()
+            shipping.refuse_lost(self._losses.lost, things)
+            if live is not None and (asked := live.shipping.pulls(things))["roots"]:
+                message = self._moved(live, "pull", asked, [])
+                live.shipping.pulled(message.buffers, message.fields["changed"], message.fields["stays"])
+
+    def push(self, things: dict[str, Any]) -> None:
+        """Send the state that some nodes have here, whatever they have there, or had at a worker that ended."""
+        with self._turn.once():
+            live = self._live
+            shipping = live.shipping if live is not None else self._shipping()
+            delta = shipping.pushes(things)
+            if live is not None and delta is not None:
+                with contextlib.suppress(WorkerDied):  # the next has what is here
+                    message = self._moved(live, "push", {}, delta.buffers)
+                    shipping.pushed(delta, message.fields["changed"])
+            self._losses.given_up(shipping, things)
+
+    def _moved(self, live: _Live, kind: str, fields: dict[str, Any], buffers: list[Pieces]) -> Message:
+        try:
+            live.wire.send(kind, fields, buffers)
+            return self._answered(live)
+        except (WireClosed, Garbled):
+            raise WorkerDied(f"the worker of host {self.host!r} ended by {self._end(0.5)}") from None
+        except BaseException as error:
+            if not isinstance(error, WorkerError):
+                self._settle(live)
+            raise
+
+    def _answered(self, live: _Live) -> Message:
+        while True:
+            message = live.wire.receive(None)
+            if message.kind == "state":
+                if "error" in message.fields:
+                    raise NotSendable(f"host {self.host!r}: {message.fields['error']}")
+                return message
+
+    def _settle(self, live: _Live) -> None:
+        """This thread was interrupted: the answer is waited for, so that the next one is not taken for it."""
+        try:
+            if not live.wire.whole:
+                raise WireClosed
+            self._answered(live)
+        except BaseException:
+            live.process.kill()
+            self._end()
+
+    # -- the start
+
+    def _start(self) -> _Live:
+        worker, made = self.worker, list[Process]()
+        until = monotonic() + (worker.timeout or _TO_START)
+        try:
+            # Where no interrupt comes: of a process that is started half way nobody knows.
+            _STARTING.run(lambda: made.append(Process(self.host, worker.argv, worker.env, worker.cwd)), certain=True)
+            process = made[0]
+            wire = Wire(process.reading, process.writing, process.is_alive)
+            hello = self._greeted(process, wire, until)
+        except BaseException as error:
+            if not made:
+                raise
+            process = made[0]
+            ended = process.ended(0.3 if isinstance(error, Garbled | WireClosed) else 0)
+            process.end(0)
+            if not isinstance(error, Exception) or from_handler(error):
+                raise error from None
+            raise self._no_worker(error, wire, process, ended) from None
+        live = self._live = _Live(process, wire, hello, self._shipping())
+        live.values = sent_modules.Values(worker.send) if worker.send else None
+        return live
+
+    def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str | None) -> WorkerError:
+        if isinstance(error, WorkerError):
+            return error
+        what = f"host {self.host!r}: {' '.join(self.worker.argv)!r} is no worker"
+        printed = str(error) if isinstance(error, Garbled) else wire.noise()
+        said = f", and printed: {printed.strip()[:2000]!r}" if printed.strip() else ""
+        why = f"it ended by {ended} without a greeting" if ended else "it did not greet"
+        return BadWorker(f"{what}: {why}{said}{process.heard.last()}")
+
+    def _greeted(self, process: Process, wire: Wire, until: float) -> dict[str, Any]:
+        noise = wire.skip_noise(until)
+        if noise:
+            process.heard.show(noise.decode(errors="backslashreplace"))
+        hello = wire.receive(until).fields
+        mine, theirs = about(), {name: hello.get(name) for name in about()}
+        known = [name for name in _COMPARED if name in sys.modules]
+        probe = SharedMemoryProbe()
+        try:
+            said = {**mine, "mode": self.worker.mode, "libraries": known, "probe": probe.shown()}
+            wire.send("hello", {**said, "sees": sees(hello.get("probe"))}, until=until)
+            if mine != theirs:
+                raise BadWorker(f"the worker of host {self.host!r} {_differs(theirs, mine)}")
+            ready = wire.receive(until)
+        finally:
+            probe.close()
+        wire.segments = Segments() if ready.fields["shares"] else None
+        if self.worker.send:
+            wire.send("modules", *sent_modules.offered(self.worker.send, shares=ready.fields["shares"]), until=until)
+        _compare_majors(self.host, known, ready.fields["libraries"])
+        os.set_blocking(process.reading, False)
+        return hello
+
+
+_CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
+_STARTING = ServiceThread()
+
+
+def _forked() -> None:
+    global _STARTING
+    _STARTING = ServiceThread()
+    for connection in list(_CONNECTIONS):
+        connection.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _differs(theirs: dict[str, Any], mine: dict[str, Any]) -> str:
+    names = {"protocol": "the protocol", "python": "Python", "cloudpickle": "cloudpickle"}
+    pairs = [f"{names[key]} {theirs[key]} there and {mine[key]} here" for key in mine if theirs[key] != mine[key]]
+    return f"cannot be worked with: {', '.join(pairs)}"
+
+
+def _compare_majors(host: str, names: list[str], there: dict[str, str]) -> None:
+    here = libraries(names)
+    for name in names:
+        if name in here and name in there and here[name].split(".")[0] != there[name].split(".")[0]:
+            warn(f"host {host!r} has {name} {there[name]}, and this process {here[name]}")
 
 
 class Broker:

@@ -353,9 +353,9 @@ def test_a_process_that_ends_before_git_has_answered_says_nothing_of_it(place: P
                     thread.join()
         atexit.register(last)
         from somatize import Recorder, Store
-        from somatize.record import provenance
-        provenance.knows_code = lambda *, diff: False
-        provenance.of_code = lambda *, diff: ended.wait() and {{}}
+        from somatize.record import run_info
+        run_info.knows_code = lambda *, diff: False
+        run_info.of_code = lambda *, diff: ended.wait() and {{}}
         recorder = Recorder(Store({str(place)!r}), run="r")
         recorder({{"fact": "loss", "value": 1}})
     """

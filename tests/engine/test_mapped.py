@@ -308,6 +308,6 @@ class TestCached:
 
 
 def _drop(store, name):
-    from somatize.store import kept_values
+    from somatize.store import values
 
-    kept_values.forget(store.opened, lambda entries: [entry for entry in entries if entry.name == name])
+    values.forget(store.opened, lambda entries: [entry for entry in entries if entry.name == name])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from somatize.record import about, page, writers
-from somatize.record.provenance import masked
+from somatize.record.run_info import masked
 
 SECRET = "s3cr3t-4711"
 

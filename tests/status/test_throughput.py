@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from somatize import Graph
 from somatize.errors import BadOption
 from somatize.status import Status, TaskEvent, ThroughputStats
-from somatize.status.batch_size import samples_in, size_of
-from somatize.status.flops import Counter
+from somatize.status.flops import Counter, samples_in, size_of
 
 A = torch.ones(8, 8)
 MATMUL = 2 * 8**3

@@ -35,8 +35,8 @@ from somatize.store import rows as blocks
 from somatize.store import rows as gather
 from somatize.store.commit import take_in
 from somatize.store.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
+from somatize.store.record_format import OPEN, OWN
 from somatize.store.rows import JournalRows
-from somatize.store.schema import OPEN, OWN
 from somatize.watching import watchers
 from tests.programs import lacking
 

@@ -12,7 +12,8 @@ import pytest
 
 from somatize import Broker, Graph, Worker, node
 from somatize.errors import BadWorker, SomatizeWarning
-from somatize.worker import connection, sent_modules
+from somatize.worker import broker as connection
+from somatize.worker import sent_modules
 
 from .conftest import ARGV, spawned
 

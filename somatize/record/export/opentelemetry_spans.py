@@ -18,13 +18,11 @@ from somatize.errors import ExportError, ExtraMissing
 from somatize.facts import Fact
 from somatize.record.forward_reader import Place
 from somatize.record.manual_forwards import ending
-from somatize.record.provenance import of_graph
 from somatize.record.reader import micro
-from somatize.record.run_info import about
-from somatize.store.schema import STATES
+from somatize.record.run_info import about, of_graph
+from somatize.store.record_format import STATES
 
-from .output import Exported, LossCounts, StoredForward, forwards_of, run_name
-from .text_columns import float_of, whole_of
+from .output import Exported, LossCounts, StoredForward, float_of, forwards_of, run_name, whole_of
 
 if TYPE_CHECKING:
     from opentelemetry import context as contexts

@@ -17,9 +17,8 @@ from somatize.codecs.pandas_frames import pandas
 from somatize.figures.theme import counted
 from somatize.record.forward_reader import Place
 
-from .output import Exported, checked, whole
+from .output import ColumnType, Exported, checked, whole
 from .tables import Column, Table, TableQuery, read
-from .text_columns import ColumnType
 
 if TYPE_CHECKING:
     from somatize.codecs.arrow import Table as ArrowTable

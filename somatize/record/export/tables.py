@@ -24,14 +24,14 @@ from somatize.record.forward_reader import (
     rows_of_block,
 )
 from somatize.record.run_info import LOG_FIELDS, said_in
-from somatize.store import schema
+from somatize.store import record_format
 from somatize.store.directory import FORMAT
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import Chunk, unpack
 from somatize.store.run_reader import Line, RunLines, look
 from somatize.utils.notices import held_back, warn_of_record
 
-from .text_columns import ColumnType, Survey, held_by, words_beside
+from .output import ColumnType, Survey, held_by, words_beside
 
 Row = Sequence[Any]
 BATCH = 1 << 15
@@ -242,7 +242,7 @@ def _whole(stretches: Iterable[list[Row]], first: int, seen: int) -> Iterator[li
 
 
 def _lost(forward: int, width: int) -> Row:
-    return (forward, schema.STATES[schema.LOST], 0, *[None] * (width - 3))
+    return (forward, record_format.STATES[record_format.LOST], 0, *[None] * (width - 3))
 
 
 _SHARED = ("node", "host", "device")
@@ -359,7 +359,7 @@ def _told(lines: RunLines, first: int, *, own: bool) -> Iterator[tuple[int | Non
 
 
 def _own(lines: RunLines) -> list[Fact]:
-    return list(unpack(lines.bodies(schema.OWN) or []))
+    return list(unpack(lines.bodies(record_format.OWN) or []))
 
 
 def _open_facts(lines: RunLines, first: int) -> Iterator[tuple[int, list[Fact]]]:

@@ -21,7 +21,7 @@ from somatize.record import reader
 from somatize.record.forward_reader import Place
 from somatize.record.recorder import Recorder
 from somatize.record.run_info import about
-from somatize.store.schema import OK
+from somatize.store.record_format import OK
 from somatize.store.store import Store
 
 from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of, whole

@@ -1,4 +1,8 @@
-"""Forwards as a trace that Perfetto and Chrome open."""
+"""A trace file for Perfetto and Chrome: spans, marks and counts on tracks, made of the facts of forwards.
+
+A track is a host and what is shown of it: its forwards, its nodes, its tasks. The file format has threads instead,
+on which spans lie inside one another or apart; so a track has as many threads, or lanes, as spans of it overlap.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,491 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
-from somatize.figures.theme import counted
-from somatize.record.forward_reader import Place
+from somatize.errors import ExportError, UnknownForward
+from somatize.facts import KINDS, Fact
+from somatize.figures.theme import counted, cut
+from somatize.record.forward_reader import Place, check_range, lines_of, opened_at, rows_of_block
+from somatize.record.node_turns import NodeTurn, turns_of
+from somatize.record.reader import micro
+from somatize.store import record_format
 from somatize.store.directory import FORMAT
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.record_format import number, unpack
+from somatize.store.run_reader import RunLines, look
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import Exported, checked, whole
-from .trace_events import ForwardFacts, Happening, Saying, TraceContent, events, read_chosen
+from .output import Exported, checked, whole, whole_of
+
+HERE = "here"
+"""The name of the place that has no host."""
+
+_ORDER = ("forwards", "trips", "nodes", "tasks", "logs", "said")
+"""The tracks of a host, from the top."""
+
+
+class TraceTrack(NamedTuple):
+    """The track of a host."""
+
+    host: str
+    name: str
+
+
+@dataclass
+class TraceSpan:
+    """Something that went on from `began` to `ended`, in µs."""
+
+    track: TraceTrack
+    name: str
+    kind: str
+    began: float
+    ended: float
+    args: dict[str, Any]
+    bad: bool = False
+    lane: int = field(default=0, compare=False)
+
+
+class TraceMark(NamedTuple):
+    """Something that was said at a moment."""
+
+    track: TraceTrack
+    name: str
+    kind: str
+    at: float
+    args: dict[str, Any]
+
+
+class CounterPoint(NamedTuple):
+    """A number that was said at a moment, drawn as a point of a line."""
+
+    host: str
+    name: str
+    at: float
+    value: float
+
+
+class SpanLink(NamedTuple):
+    """A link from the beginning of one span to the beginning of another."""
+
+    source: TraceSpan
+    target: TraceSpan
+
+
+@dataclass
+class TraceContent:
+    """All that a trace shows."""
+
+    spans: list[TraceSpan] = field(default_factory=list)
+    marks: list[TraceMark] = field(default_factory=list)
+    counts: list[CounterPoint] = field(default_factory=list)
+    arrows: list[SpanLink] = field(default_factory=list)
+
+    def began(self) -> float:
+        """The first moment of all."""
+        spans = (span.began for span in self.spans)
+        return min([*spans, *(mark.at for mark in self.marks), *(count.at for count in self.counts)], default=0.0)
+
+
+def events(drawn: TraceContent) -> list[dict[str, Any]]:
+    """The events of a trace file, those that name processes and threads first, the others by time.
+
+    Moments are whole microseconds from the first one on. What lies in something else comes after it.
+    """
+    pids = {host: pid for pid, host in enumerate(_hosts(drawn), start=1)}
+    threads = _threads(drawn, above=len(pids))
+    zero = math.floor(drawn.began())
+
+    def at(moment: float) -> int:
+        return math.floor(moment) - zero
+
+    made: list[tuple[int, int, dict[str, Any]]] = []
+    for span in drawn.spans:
+        start, took = at(span.began), at(span.ended) - at(span.began)
+        event: dict[str, Any] = {"ph": "X", "name": span.name, "cat": span.kind, "ts": start}
+        event |= {"dur": took, "pid": pids[span.track.host]}
+        event |= {"tid": threads[span.track, span.lane], "args": span.args}
+        made.append((start, -took, event | ({"cname": "terrible"} if span.bad else {})))
+    for mark in drawn.marks:
+        event = {"ph": "i", "s": "t", "name": mark.name, "cat": mark.kind, "ts": at(mark.at)}
+        event |= {"pid": pids[mark.track.host], "tid": threads[mark.track, 0], "args": mark.args}
+        made.append((event["ts"], 0, event))
+    for count in drawn.counts:
+        event = {"ph": "C", "name": count.name, "cat": "said", "ts": at(count.at)}
+        made.append((event["ts"], 0, event | {"pid": pids[count.host], "args": {"value": count.value}}))
+    for place, arrow in enumerate(drawn.arrows, start=1):
+        for ph, span in (("s", arrow.source), ("f", arrow.target)):
+            event = {"ph": ph, "id": place, "name": "sent", "cat": "flow", "ts": at(span.began)}
+            event |= {"pid": pids[span.track.host], "tid": threads[span.track, span.lane]}
+            made.append((event["ts"], 1, event | ({"bp": "e"} if ph == "f" else {})))
+    made.sort(key=lambda one: one[:2])
+    return [*_names(pids, threads), *(event for _, _, event in made)]
+
+
+def _hosts(drawn: TraceContent) -> list[str]:
+    """Every host, this one first."""
+    tracks = [*(span.track for span in drawn.spans), *(mark.track for mark in drawn.marks)]
+    hosts = {track.host for track in tracks} | {count.host for count in drawn.counts}
+    return [HERE, *sorted(hosts - {HERE})]
+
+
+def _threads(drawn: TraceContent, above: int) -> dict[tuple[TraceTrack, int], int]:
+    """The number of the thread of each lane; puts spans on lanes.
+
+    They are above the numbers of processes: a thread with that of its process would be shown as its main one.
+    """
+    by_track: dict[TraceTrack, list[TraceSpan]] = {}
+    for span in drawn.spans:
+        by_track.setdefault(span.track, []).append(span)
+    lanes = {track: _put_on_lanes(spans) for track, spans in by_track.items()}
+    for mark in drawn.marks:
+        lanes.setdefault(mark.track, 1)
+    order = sorted(lanes, key=lambda track: (track.host != HERE, track.host, _ORDER.index(track.name)))
+    return {
+        key: above + 1 + tid for tid, key in enumerate((track, lane) for track in order for lane in range(lanes[track]))
+    }
+
+
+def _put_on_lanes(spans: Sequence[TraceSpan]) -> int:
+    """Put each span on the first lane that is free when it begins; how many lanes there are."""
+    free: list[float] = []
+    for span in sorted(spans, key=lambda span: (span.began, -span.ended)):
+        span.lane = next((lane for lane, until in enumerate(free) if until <= span.began), len(free))
+        free[span.lane : span.lane + 1] = [span.ended]
+    return len(free)
+
+
+def _names(pids: dict[str, int], threads: dict[tuple[TraceTrack, int], int]) -> Iterator[dict[str, Any]]:
+    for host, pid in pids.items():
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": host}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
+    for (track, lane), tid in threads.items():
+        at = {"pid": pids[track.host], "tid": tid}
+        name = track.name if lane == 0 else f"{track.name}, lane {lane + 1}"
+        yield {"ph": "M", "name": "thread_name", **at, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", **at, "args": {"sort_index": tid}}
+
+
+_STAMPED = ("fact", "node", "host", "device", "id", "stream")
+"""Fields of a fact that say what or where, and are no numbers to draw."""
+
+
+class Saying:
+    """Puts what was said on what is `drawn`."""
+
+    def __init__(self, drawn: TraceContent) -> None:
+        self.drawn = drawn
+        self._odd: dict[str, int] = {}
+        self._tasks: dict[str, tuple[Fact, float, int | None]] = {}
+
+    def add(self, fact: Fact, at: float, forward: int | None) -> None:
+        """A fact said about at `at`, in a forward or of the run itself."""
+        kind = fact.get("fact", "")
+        if kind == "task":
+            self._tasks[fact.get("id") or f"{len(self._tasks)} without"] = (fact, at, forward)
+        elif kind == "log":
+            level, message = fact.get("level", ""), fact.get("message", "")
+            self._mark("logs", f"{level} {cut(message, 80)}", fact, at, forward)
+        else:
+            self._add_numbers(kind, fact, at, forward)
+
+    def _add_numbers(self, kind: str, fact: Fact, at: float, forward: int | None) -> None:
+        of = f" ({fact['stream']})" if "stream" in fact else ""
+        unseen = [name for name in fact if name not in _STAMPED]
+        for name in list(unseen):
+            value = number(fact[name])
+            if value is not None and math.isfinite(value):
+                shown = f"{kind}.{name}" if name != "value" else kind
+                self.drawn.counts.append(CounterPoint(fact.get("host") or HERE, shown + of, at, value))
+            if value is not None and not _is_shown(fact[name], value):
+                path = f"{kind}.{name}"
+                self._odd[path] = self._odd.get(path, 0) + 1
+            elif value is not None:
+                unseen.remove(name)
+        if unseen or not fact.keys() - set(_STAMPED):
+            self._mark("said", kind, fact, at, forward)
+
+    def _mark(self, track: str, name: str, fact: Fact, at: float, forward: int | None) -> None:
+        args = _said_of(forward) | {name: text for name, text in fact.items() if name != "fact"}
+        self.drawn.marks.append(
+            TraceMark(TraceTrack(fact.get("host") or HERE, track), name, fact.get("fact", ""), at, args)
+        )
+
+    def finish(self) -> list[str]:
+        """Draw the tasks, each as it was said last; and what no line could show, in sentences."""
+        for fact, at, forward in self._tasks.values():
+            self._draw_task(fact, at, forward)
+        return [
+            f"{counted(count, 'value')} of {name} that no point of a line can be (nan, inf, or a whole number above "
+            "2**53), shown as text in a mark"
+            for name, count in self._odd.items()
+        ]
+
+    def _draw_task(self, fact: Fact, at: float, forward: int | None) -> None:
+        state = fact.get("state", "")
+        name = fact.get("name", "") + ("" if state == "finished" else f" ({state})")
+        took = micro(fact, "took_us")
+        args: dict[str, Any] = {**_said_of(forward), **fact, "took_us": took}
+        track = TraceTrack(fact.get("host") or HERE, "tasks")
+        self.drawn.spans.append(TraceSpan(track, name, "task", at - took, at, args, bad=state == "failed"))
+
+
+def _said_of(forward: int | None) -> dict[str, Any]:
+    return {} if forward is None else {"forward": forward}
+
+
+def _is_shown(text: str, value: float) -> bool:
+    """Whether a point of a line says all that the text does."""
+    return math.isfinite(value) and (whole_of(text) is None or int(value) == int(text))
+
+
+Which: TypeAlias = int | Iterable[int] | None
+
+
+class Chosen(NamedTuple):
+    """A forward: its row, what was told of it, and the nodes it was in if it is open or lost. Times in µs."""
+
+    number: int
+    state: str
+    nodes: int
+    took: int | None
+    when: int
+    told: list[Fact]
+    inside: list[str]
+
+
+class ForwardFacts(NamedTuple):
+    """Forwards by number, what was told of the run itself and about when, and the numbers nothing was written of.
+
+    `highest` is the last number that the run has.
+    """
+
+    run: str
+    forwards: list[Chosen]
+    own: list[tuple[int, Fact]]
+    unwritten: list[int]
+    highest: int
+
+
+def read_chosen(store: Place, run: str | None, which: Which, last: int | None) -> ForwardFacts:
+    """The forwards that are meant: one (-1 is the last), several, or the last N. Raises `UnknownForward`."""
+    check_range(last, None)
+    if which is not None and last is not None:
+        raise ExportError("say which forwards with forward= or with last=, not both")
+    with opened_at(store) as opened:
+        # What is missing below an earlier look's highest number is lost; `reader.forwards` says why.
+        name, highest = look(opened, lambda view: _named(lines_of(view, run)))
+        numbers = _numbers(name, highest, which, last)
+        return look(opened, lambda view: _read(lines_of(view, name), numbers))
+
+
+def _named(lines: RunLines) -> tuple[str, int]:
+    return lines.name, lines.highest()
+
+
+def _numbers(run: str, highest: int, which: Which, last: int | None) -> list[int]:
+    if last is not None:
+        return list(range(max(0, highest + 1 - last), highest + 1))
+    asked = [-1] if which is None else [which] if isinstance(which, int) else list(which)
+    numbers = []
+    for forward in asked:
+        number = forward if forward >= 0 else highest + 1 + forward
+        if not 0 <= number <= highest:
+            held = f"forwards 0 to {highest}" if highest >= 0 else "no forwards yet"
+            raise UnknownForward(f"run {run!r} holds {held}, and no forward {forward}")
+        numbers.append(number)
+    return sorted(set(numbers))
+
+
+def _read(lines: RunLines, numbers: Sequence[int]) -> ForwardFacts:
+    own = [(part.when, fact) for part in lines.own({}) for fact in unpack([part.body])]
+    found = sorted(_rows(lines, numbers), key=lambda one: one.number)
+    written = {one.number for one in found}
+    return ForwardFacts(
+        lines.name, found, own, [number for number in numbers if number not in written], lines.highest()
+    )
+
+
+def _rows(lines: RunLines, numbers: Sequence[int]) -> Iterator[Chosen]:
+    wanted = set(numbers)
+    if not wanted:
+        return
+    for block in lines.blocks(numbers[0]):
+        if block.forwards[0] > numbers[-1]:
+            break
+        found = rows_of_block(lines, block, ()) if wanted.intersection(block.forwards) else None
+        if found is None:
+            continue
+        for row, forward in enumerate(found.forwards):
+            if forward in wanted:
+                told = _facts(lines, forward)
+                yield Chosen(
+                    forward,
+                    found.states[row],
+                    found.nodes[row],
+                    found.took_us[row],
+                    found.whens[row],
+                    told,
+                    lines.inside(forward) if found.states[row] == "lost" else [],
+                )
+    for line in lines.lines.values():
+        if line.forward in wanted:
+            took = line.took_us if line.took_us >= 0 else None
+            told = _facts(lines, line.forward)
+            yield Chosen(line.forward, record_format.STATES[line.state], line.nodes, took, line.when, told, line.inside)
+
+
+def _facts(lines: RunLines, forward: int) -> list[Fact]:
+    try:
+        return list(unpack(lines.bodies(forward) or []))
+    except (BadValue, ValueError):
+        lines.skip(forward)
+        return []
+
+
+_Whose: TypeAlias = tuple[str | None, str | None]
+"""A node and a host."""
+
+_UNTOLD = "not told; drawn after what was told before it"
+
+
+class Happening:
+    """Lays forwards out, one after the other, on what is `drawn`."""
+
+    def __init__(self, run: str, drawn: TraceContent, saying: Saying) -> None:
+        self.run = run
+        self.drawn = drawn
+        self.saying = saying
+
+    def add(self, one: Chosen) -> None:
+        """A forward with all that was told of it; it ends when it was written down."""
+        turns = turns_of(one.told)
+        known = max([turn.end for turn in turns], default=0.0)
+        took = float(one.took) if one.took is not None else known
+        began = one.when - took
+        self._add_forward(one, began, took)
+        items = _items_of(one.told)
+        spans = {id(turn.fact): self._span(turn, one.number, began, items.get(_whose(turn.fact), {})) for turn in turns}
+        self._add_trips(turns, spans)
+        self._add_kept(one, spans, began)
+        self._add_inside(one, began + known)
+        for place, fact in said_at(one.told, spans, began, began + took):
+            self.saying.add(fact, place, one.number)
+
+    def _add_forward(self, one: Chosen, began: float, took: float) -> None:
+        name = f"forward {one.number}" + (f" ({one.state})" if one.state != "ok" else "")
+        args: dict[str, Any] = {"run": self.run, "forward": one.number, "state": one.state, "nodes": one.nodes}
+        if one.took is None:
+            args["took_us"] = "not told: it did not end; drawn as far as its facts go"
+        why = next((fact.get("why", "") for fact in one.told if fact.get("fact") == "broke"), "")
+        args |= {"why": why} if why else {}
+        args |= {"inside": ", ".join(one.inside)} if one.inside else {}
+        bad = one.state in ("broke", "interrupted", "lost")
+        self._add(TraceSpan(TraceTrack(HERE, "forwards"), name, "forward", began, began + took, args, bad=bad))
+
+    def _add_inside(self, one: Chosen, at: float) -> None:
+        """The nodes that a forward was in and never came out of, as far as is known."""
+        args = {"forward": one.number, "took_us": "not told; the forward was in it when last written down"}
+        for node in one.inside:
+            name = f"{node} ({one.state})"
+            self._add(TraceSpan(TraceTrack(HERE, "nodes"), name, "inside", at, at, dict(args), bad=one.state == "lost"))
+
+    def _add(self, span: TraceSpan) -> TraceSpan:
+        self.drawn.spans.append(span)
+        return span
+
+    def _span(self, turn: NodeTurn, forward: int, began: float, items: dict[str, Any]) -> TraceSpan:
+        args: dict[str, Any] = {"forward": forward, **_fields(turn.fact), **items}
+        if not turn.known:
+            args["began_us"] = _UNTOLD
+        at, ended = began + turn.began, began + turn.end
+        if turn.ending == "left":
+            return self._add(TraceSpan(TraceTrack(HERE, "trips"), f"to {turn.name}", "left", at, ended, args))
+        name = turn.name + ("" if turn.ending == "ran" else f" ({turn.ending})")
+        track = TraceTrack(turn.where.host or HERE, "nodes")
+        return self._add(TraceSpan(track, name, turn.ending, at, ended, args, bad=turn.ending == "failed"))
+
+    def _add_trips(self, turns: list[NodeTurn], spans: dict[int, TraceSpan]) -> None:
+        """From each round trip an arrow to what ran first of it."""
+        inside = [turn for turn in turns if turn.inside is not None]
+        for _, members in groupby(inside, key=lambda turn: id(turn.inside)):
+            first = min(members, key=lambda turn: turn.began)
+            assert first.inside is not None
+            trip, there = spans[id(first.inside.fact)], spans[id(first.fact)]
+            self.drawn.arrows.append(SpanLink(trip, there))
+
+    def _add_kept(self, one: Chosen, spans: dict[int, TraceSpan], began: float) -> None:
+        """Add a node's `kept` fact after its turn, or keep it until the turn is told."""
+        turns = {_whose(fact): spans[id(fact)] for fact in reversed(one.told) if id(fact) in spans}
+        for fact in one.told:
+            if id(fact) in spans:
+                turns[_whose(fact)] = spans[id(fact)]
+            elif fact.get("fact") == "kept":
+                turn = turns.get(_whose(fact))
+                at = turn.ended if turn is not None else began
+                args = {"forward": one.number, **_fields(fact), "began_us": "not told; drawn after its node"}
+                track = TraceTrack(fact.get("host") or HERE, "nodes")
+                self._add(
+                    TraceSpan(track, f"{fact.get('node', '')} (kept)", "kept", at, at + micro(fact, "took_us"), args)
+                )
+
+
+def _whose(fact: Fact) -> _Whose:
+    return fact.get("node"), fact.get("host")
+
+
+def _fields(fact: Fact) -> dict[str, Any]:
+    """The fields of a fact of the engine, counts as numbers."""
+    return {name: int(text) if _is_count(text) else text for name, text in fact.items() if name not in ("fact", "node")}
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _items_of(told: list[Fact]) -> dict[_Whose, dict[str, Any]]:
+    """The counts that each mapped node told, for the words beside its turn."""
+    found = {}
+    for fact in told:
+        if fact.get("fact") == "items":
+            counts = _fields(fact)
+            found[_whose(fact)] = {
+                f"items_{name}": counts[name] for name in ("ran", "recalled", "failed") if name in counts
+            }
+            found[_whose(fact)] |= {"items": counts["items"]} if "items" in counts else {}
+    return found
+
+
+def said_at(told: list[Fact], spans: dict[int, TraceSpan], began: float, ended: float) -> Iterator[tuple[float, Fact]]:
+    """Each fact that was said, and a moment for it, as no fact tells one.
+
+    What a node said is spread evenly over its turn, in order; else it lies at the end of what was told before.
+    """
+    waiting: dict[_Whose, list[Fact]] = {}
+    now = began
+    for fact in told:
+        kind, whose = fact.get("fact", ""), _whose(fact)
+        if kind not in KINDS:
+            if whose[0] is not None:
+                waiting.setdefault(whose, []).append(fact)
+            else:
+                yield now, fact
+            continue
+        if kind in ("finished", "broke"):
+            now = ended
+        elif id(fact) in spans:
+            span = spans[id(fact)]
+            now = max(now, span.ended)
+            said = waiting.pop(whose, [])
+            step = (span.ended - span.began) / (len(said) + 1)
+            yield from ((span.began + step * turn, one) for turn, one in enumerate(said, start=1))
+    yield from ((now, fact) for said in waiting.values() for fact in said)
+
 
 _CLOCK = (
     "Within a forward, times are those of a monotonic clock of its process; what ran on a host is put into the middle "

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from somatize.facts import text as said_text
-from somatize.record.export.text_columns import ColumnType, Survey, float_of, held_by, number_of, whole_of, words_beside
+from somatize.record.export.output import ColumnType, Survey, float_of, held_by, number_of, whole_of, words_beside
 
 SAID = st.one_of(
     st.text(max_size=6),
