@@ -5,7 +5,7 @@
     python benchmarks/house.py --json > before.json
     python benchmarks/house.py --compare before.json    # before and after
 
-A hop is a Python call whose code lies in another file than its caller's. It is a report to steer by, no test.
+A hop is a Python call between two files of the package. It is a report to steer by, no test.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ class Hops:
     def _event(self, frame: Any, event: str, _: object) -> None:
         if event == "call" and frame.f_back is not None:
             here, before = frame.f_code.co_filename, frame.f_back.f_code.co_filename
-            self.hops += here != before
             if here.startswith(str(PACKAGE)):
+                self.hops += here != before and before.startswith(str(PACKAGE))
                 self.files.add(here)
 
     def __enter__(self) -> Self:
