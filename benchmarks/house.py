@@ -64,6 +64,8 @@ def imports(name: str, path: Path, tree: ast.AST, known: dict[str, Path]) -> set
             base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
             base = ".".join(part for part in (base, node.module) if part)
             for alias in node.names:
+                if path.with_name(f"{alias.name}.pyi").exists():
+                    continue  # compiled
                 whole = f"{base}.{alias.name}"
                 found |= {whole} if whole in known else {base} & known.keys()
     return found - {name}

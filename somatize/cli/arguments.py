@@ -118,8 +118,7 @@ def names_of(store: Store) -> list[str]:
 
 def run_named(store: Store, run: str | None) -> str:
     """The run that is meant: the one of that name, or the only one. Raises `UnknownRun` and `WhichRun`."""
-    from somatize.store.recovery import find_run
-    from somatize.store.run_reader import look
+    from somatize.store.run_reader import find_run, look
 
     if run and look(store.opened, lambda view: find_run(view.reading, run)) is not None:
         return run

@@ -10,9 +10,9 @@ from somatize.facts import Fact
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened
 from somatize.store.record_format import OWN, field_path, last_said, unpack
-from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, look
+from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, lines_of, look, path_in
 
-from .forward_reader import Place, lines_of, opened_at, path_in
+from .forward_reader import Place, opened_at
 from .run_columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Outside, Said, Series, is_silent, is_split
 
 _OWN = ("took_us", "nodes")

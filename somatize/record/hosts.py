@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from somatize.facts import Fact
 from somatize.figures import plotly_backend
 from somatize.figures import theme as themes
-from somatize.store.run_reader import RunLines, look
+from somatize.store.run_reader import RunLines, lines_of, look
 
-from .forward_reader import Place, lines_of, opened_at
+from .forward_reader import Place, opened_at
 from .progress_figure import Picture
 from .reader import micro
 

@@ -24,12 +24,12 @@ from somatize.figures.graph_drawing import recorded
 from somatize.figures.theme import counted, share, took
 from somatize.store import record_format
 from somatize.store.record_format import unpack
-from somatize.store.run_reader import RunLines, StoreSnapshot, look
+from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
 from somatize.utils.units import scaled
 
 from .column_reader import columns_of
 from .figures import Names, several
-from .forward_reader import Place, lines_of, opened_at
+from .forward_reader import Place, opened_at
 from .hosts import HERE, Hosts, machines_picture, processors
 from .node_turns import OneForward, Total, one_forward
 from .progress_figure import Picture, progress_picture

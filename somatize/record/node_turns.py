@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from somatize.facts import Fact
-from somatize.store.run_reader import RunLines, look
+from somatize.store.run_reader import RunLines, first_of, lines_of, look
 
 from .column_reader import ForwardRange, columns_of
-from .forward_reader import Place, check_range, first_of, lines_of, opened_at
+from .forward_reader import Place, check_range, opened_at
 from .reader import ENDINGS, NodeTally, Spent, Where, facts, micro
 from .run_columns import STATES
 

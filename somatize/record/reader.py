@@ -24,10 +24,10 @@ from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened
 from somatize.store.record_format import OWN, field_path, last_said, number, unpack
-from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, look
+from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, first_of, lines_of, look, path_in
 
 from .column_reader import columns_of
-from .forward_reader import Pages, Place, all_rows, check_range, first_of, lines_of, opened_at, path_in, told_in
+from .forward_reader import Pages, Place, all_rows, check_range, opened_at, told_in
 from .run_columns import LOST, OPEN
 
 _AT_ONCE = 1 << 20

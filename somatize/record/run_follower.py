@@ -12,9 +12,8 @@ from somatize.errors import NewerFormat, NoStore, StoreError, nearest
 from somatize.store import directory, record_format
 from somatize.store.journal_reader import Tail
 from somatize.store.lmdb_environment import BadValue
-from somatize.store.open_store import Opened, acquire, release
-from somatize.store.recovery import find_run, journal_files, writer_info
-from somatize.store.run_reader import RunLines, StoreSnapshot, look
+from somatize.store.open_store import Opened, acquire, journal_files, release
+from somatize.store.run_reader import RunLines, StoreSnapshot, find_run, look, writer_info
 
 from .reader import run_row
 from .run_state import Cursor, ForwardCounts, Grown, Standing, drawn_of, grown

@@ -24,9 +24,9 @@ from somatize.facts import Fact, encodable, text
 from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
-from somatize.store.run_reader import RunLines, Stored, look
+from somatize.store.run_reader import RunLines, Stored, lines_of, look
 
-from .forward_reader import Place, lines_of, opened_at
+from .forward_reader import Place, opened_at
 
 MASK = "***"
 _SECRET = frozenset({

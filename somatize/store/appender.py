@@ -15,11 +15,11 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from somatize.errors import RecorderClosed, RecordLost
+from somatize.store.journal import read_from
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, record_format, speedups
-from .commit import read_from
 from .journal import Said, entry
 from .record_format import OWN
 from .rows import Batch, Line, Position
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from somatize.facts import Fact
 
     from .open_store import Opened
-    from .writer import Writer
 
 
 class Running(Protocol):
@@ -52,7 +51,8 @@ class Pending:
     class: `Writer.begins` sets what has none.
     """
 
-    writer: Writer
+    writer: Any
+    """Its `Writer`, set by `Writer.begins`."""
     facts: list[Fact]
     """Facts that are not written yet."""
     tell: Tell

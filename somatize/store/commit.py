@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import _thread
 import errno
-import os
 import time
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from somatize.store.rows import find_chunk
 from somatize.utils.interrupts import Wakeup, start
 from somatize.utils.notices import warn_of_record
 
-from . import journal, record_format, speedups
+from . import record_format, speedups
 from . import rows as open_tasks
 from .lmdb_environment import BadValue, WriteTransaction
+from .open_store import CommitThread, Opened, OpenWriter, served
 from .record_format import OWN, Chunk, RunInfo, pack_chunk, pack_texts, texts
 from .rows import FORWARD, MOST_BYTES, MOST_ROWS, UNKNOWN, Batch, Block, JournalRow, JournalRows, Line, Position, cut
-
-if TYPE_CHECKING:
-    from .open_store import Opened
-    from .writer import Writer
-
 
 _LOOK_BACK = 64
 _NOT_OK = (record_format.BROKE, record_format.INTERRUPTED, record_format.LOST)
@@ -204,19 +200,6 @@ def _put_inside(txn: WriteTransaction, run: int, forward: int, inside: list[str]
     txn.put(key, record_format.pack_map(key, inside))
 
 
-def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
-    """The key of the chunk that may hold a forward of a writer."""
-    start = record_format.block_key(b"c", run, max(0, forward - span), 0)
-    prefix = record_format.run_prefix(b"c", run)
-    for key, value in txn.items(start):
-        first, by = record_format.block_of(key) if key.startswith(prefix) else (forward + 1, 0)
-        if first > forward:
-            return None
-        if (writer is None or by == writer) and forward in Chunk(value).integers("forward"):
-            return bytes(key)
-    return None
-
-
 def _patch(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]) -> None:
     """Put the columns of a stored row right, after facts that were said late."""
     chunk = Chunk(bytes(txn.get(key) or b""))
@@ -368,7 +351,7 @@ class Committer:
             self._not_before = time.monotonic() + _AFTER_FAILURE
             self._tell_once(f"{error}; the records stay in the journal: see Store.check()")
 
-    def _end(self, writer: Writer) -> None:
+    def _end(self, writer: OpenWriter) -> None:
         self._ends_writer = True
         try:
             writer.end_at_exit()
@@ -397,14 +380,14 @@ class Committer:
                 self._read_back(writer, batch.end, patient)
         self._opened.told.discard("commit")
 
-    def _store_batch(self, writer: Writer, batch: Batch) -> None:
+    def _store_batch(self, writer: OpenWriter, batch: Batch) -> None:
         if batch.end == writer.taken and not writer.closing:
             return
         gathered = JournalRows(writer.id, writer.fields)
         gathered.take_batch(batch)
         self._store(writer, gathered, batch.end, closed=writer.closing)
 
-    def _read_back(self, writer: Writer, until: Position, patient: bool) -> None:
+    def _read_back(self, writer: OpenWriter, until: Position, patient: bool) -> None:
         """Commit a writer's journal as far as it has come now; what is appended meanwhile waits for the next time."""
         while writer.taken < until:
             generation, start = writer.taken
@@ -420,10 +403,21 @@ class Committer:
             elif not writer.next_journal(generation):
                 return
 
-    def _store(self, writer: Writer, gathered: JournalRows, taken: Position, *, closed: bool = False) -> None:
+    def _store(self, writer: OpenWriter, gathered: JournalRows, taken: Position, *, closed: bool = False) -> None:
         run, about = writer.run, writer.about
         self._opened.records.write(lambda txn: take_in(txn, run, gathered, taken, about, closed=closed))
         writer.taken, writer.closed_in_store = taken, closed
+
+
+def committer_of(opened: Opened) -> CommitThread:
+    """The committing thread of a store in this process; it starts when it first has something to do."""
+
+    def make() -> CommitThread:
+        if opened.committer is None:
+            opened.committer = Committer(opened)
+        return opened.committer
+
+    return opened.committer or served(make)
 
 
 def take_in(
@@ -448,16 +442,3 @@ def take_in(
 def _give_turn() -> None:
     """Give the other threads a turn, so that none waits long for what this one is at."""
     time.sleep(_TURN)
-
-
-def read_from(fd: int, start: int, most: int) -> bytes:
-    """At most `most` bytes of a journal from `start`, and at least one whole entry if one is there."""
-    buffer = os.pread(fd, most, start)
-    if len(buffer) < most:
-        return buffer
-    while journal.entry_at(buffer, 0) is None and journal.next_whole(buffer, 0) < 0:
-        longer = os.pread(fd, 2 * len(buffer), start)
-        if len(longer) == len(buffer):
-            break
-        buffer = longer
-    return buffer

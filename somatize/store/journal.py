@@ -11,6 +11,7 @@ What is whole is read (`Gathered.take`), up to the first place where nothing who
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,16 @@ def parse_name(path: Path) -> tuple[int, int] | None:
         return int(writer, 16), int(generation)
     except ValueError:
         return None
+
+
+def read_from(fd: int, start: int, most: int) -> bytes:
+    """At most `most` bytes of a journal from `start`, and at least one whole entry if one is there."""
+    buffer = os.pread(fd, most, start)
+    if len(buffer) < most:
+        return buffer
+    while entry_at(buffer, 0) is None and next_whole(buffer, 0) < 0:
+        longer = os.pread(fd, 2 * len(buffer), start)
+        if len(longer) == len(buffer):
+            break
+        buffer = longer
+    return buffer

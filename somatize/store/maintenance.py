@@ -15,13 +15,15 @@ from zlib import crc32
 import msgpack
 
 from somatize.errors import BadName, BadRun, DamagedStore, NoStore, RecordError, SomatizeError, UnknownRun, nearest
+from somatize.store.open_store import journal_files
+from somatize.store.run_reader import find_run
 
 from . import directory, journal, record_format, values
 from .lmdb_environment import BadValue, Environment, ReadTransaction, WriteTransaction
 from .lmdb_files import verify
 from .open_store import Opened
 from .record_format import Chunk, RunInfo, unpack
-from .recovery import alone_at_the_door, find_run, journal_files, live_writers, repair
+from .recovery import alone_at_the_door, live_writers, repair
 from .rows import JournalRows
 from .run_reader import RunLines, StoreSnapshot, look
 from .values import Named, check_name

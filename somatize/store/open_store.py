@@ -16,23 +16,23 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from somatize.errors import DamagedStore, NotWritten, SomatizeError, StoreReadOnly
 from somatize.utils.interrupts import ServiceThread
 
 from . import directory as place
+from . import journal
 from .lmdb_environment import Environment, create
 from .locks import Locks, RunGate
 
 if TYPE_CHECKING:
-    from .commit import Committer
     from .lmdb_environment import ReadTransaction, WriteTransaction
-    from .writer import Writer
+    from .rows import Batch, Position
 
 
 _BATCH = 256
@@ -84,6 +84,84 @@ _PATIENCE = 0.3
 """Seconds that closing waits for those who read; what they take longer is left open until another is closed."""
 
 
+class OpenWriter(Protocol):
+    """The interface of a `Writer` to its store and to the committing thread."""
+
+    taken: Position
+    closed_in_store: bool
+    exiting: bool
+
+    @property
+    def id(self) -> int:
+        """Its number in the store."""
+
+    @property
+    def run(self) -> int:
+        """The number of its run."""
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The fields it summarises."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is, as the store keeps it."""
+
+    @property
+    def backlog(self) -> object:
+        """Entries that the disk did not take; false if there are none."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing follows what it has written."""
+
+    def is_left(self) -> bool:
+        """Whether nobody can say anything more."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something is not committed."""
+
+    def next_part(self) -> float | None:
+        """The time since which an open forward waits to be written, if one does."""
+
+    def drain(self) -> None:
+        """Write what the disk did not take."""
+
+    def write_parts(self, after: float) -> None:
+        """Write the forwards that have been open for so many seconds."""
+
+    def next_batch(self) -> Batch:
+        """Entries written since the last call."""
+
+    def read_journal(self, generation: int, start: int, most: int) -> bytes:
+        """Bytes of one of its journals."""
+
+    def next_journal(self, generation: int) -> bool:
+        """Go on to the next journal; False if there is none."""
+
+    def end_at_exit(self) -> None:
+        """Close it where nobody is left to catch an error."""
+
+    def abandon(self) -> None:
+        """Forget it in a forked child."""
+
+
+class CommitThread(Protocol):
+    """The interface of a `Committer` to writers and to its store."""
+
+    idle: bool
+
+    def begin(self) -> None:
+        """Tell it that there is something to do."""
+
+    def flush(self) -> None:
+        """Return when all that was said before is committed."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
 class Opened:
     """One store, as this process has it open. Made by `acquire`, which checks its format, let go of by `release`."""
 
@@ -98,12 +176,13 @@ class Opened:
         self.opening = threading.RLock()
         self.at_the_door = False
         """Whether whoever holds that holds the store's lock on opening."""
-        self.writers: dict[int, Writer] = {}
+        self.writers: dict[int, OpenWriter] = {}
         self.told: set[str] = set()
         self.used = Used()
         self._values: Environment | None = None
         self._gates: dict[int, tuple[RunGate, int]] = {}
-        self._committer: Committer | None = None
+        self.committer: CommitThread | None = None
+        """The thread that takes journals in; see `commit.committer_of`."""
         self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.locks = Locks(path / place.LOCKS, writable=self.writable)
@@ -117,7 +196,11 @@ class Opened:
     @property
     def path(self) -> Path:
         """The current path, also after the directory was renamed or moved; the last one if it is gone."""
-        if place.identity(self._path) != self.identity:
+        try:
+            found = self._path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self.identity:
             self.follow()
         return self._path
 
@@ -155,18 +238,6 @@ class Opened:
                 raise place.gone(self._path)
             self._values = Environment(path, place.VALUES, writable=self.writable, full_sync=False, follow=self.follow)
         return self._values
-
-    @property
-    def committer(self) -> Committer:
-        """The thread that takes journals in; it starts when it first has something to do."""
-        return self._committer or _service.run(self._make_committer)
-
-    def _make_committer(self) -> Committer:
-        from .commit import Committer
-
-        if self._committer is None:
-            self._committer = Committer(self)
-        return self._committer
 
     def gate(self, run: int) -> RunGate:
         """The number gate of a run in this process; `leave_gate` gives it back."""
@@ -229,10 +300,10 @@ class Opened:
 
     def flush(self) -> None:
         """Return when all that was said so far is committed."""
-        if self._committer is not None:
-            self._committer.flush()
+        if self.committer is not None:
+            self.committer.flush()
             if any(writer.is_left() for writer in list(self.writers.values())):
-                self._committer.begin()  # an interrupt may have kept a dropped recorder from telling it
+                self.committer.begin()  # an interrupt may have kept a dropped recorder from telling it
 
     def finish(self) -> None:
         """End what this process has to say to the store; what fails is warned about, as nobody is left to catch it."""
@@ -242,8 +313,8 @@ class Opened:
 
     def close(self) -> bool:
         """Let go of every file; False, and nothing is let go of, where somebody goes on reading."""
-        if self._committer is not None:
-            self._committer.stop()
+        if self.committer is not None:
+            self.committer.stop()
         try:
             self.used.write(self)
         except SomatizeError:
@@ -436,3 +507,15 @@ def _at_exit() -> None:
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 atexit.register(_at_exit)
+
+
+def journal_files(opened: Opened) -> list[Path]:
+    """The journals there are, in order of writer and generation."""
+    directory = opened.journals
+    try:
+        with os.scandir(directory) as entries:
+            # What is no file is none: to open a pipe waits for ever. `check` names it.
+            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    except FileNotFoundError:
+        return []  # a copy that lost empty directories
+    return [path for name in names if journal.parse_name(path := directory / name) is not None]

@@ -234,14 +234,15 @@ the column, and the name in the fact."""
 
 def field_path(name: str) -> str:
     """The full path of what a curve or a column is asked for by: ``loss`` is its ``loss.value``."""
-    name = encodable(name)  # as it stands in the facts
+    if not name.isascii():
+        name = encodable(name)  # as it stands in the facts
     return name if "." in name else f"{name}.value"
 
 
 def readings(name: str) -> tuple[str, ...]:
     """The paths that a name may mean: ``val.loss`` is the `loss` of `val` facts, or the value of `val.loss` facts."""
     path = field_path(name)
-    if path != encodable(name) or path.endswith(".value") or parted_path(path)[0] in _OURS:
+    if "." not in name or path.endswith(".value") or parted_path(path)[0] in _OURS:
         return (path,)
     return path, f"{path}.value"
 

@@ -16,15 +16,18 @@ from typing import Any
 
 from somatize.errors import DamagedStore, StoreError
 from somatize.facts import encodable
+from somatize.store.journal import read_from
+from somatize.store.open_store import journal_files
+from somatize.store.run_reader import find_run, writer_info
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, locks, record_format
-from .commit import end_open, read_from, take_in
+from .commit import end_open, take_in
 from .journal_reader import tell_damage
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, Reference, served
-from .record_format import RunInfo, WriterInfo
+from .record_format import RunInfo
 from .rows import JournalRows
 from .writer import Writer
 
@@ -117,13 +120,6 @@ def _started() -> str:
     return fields[19] if len(fields) > 19 else ""
 
 
-def find_run(reading: ReadTransaction | WriteTransaction, name: str) -> int | None:
-    """The number of a run."""
-    key = record_format.name_key(name)
-    sealed = reading.get(key)
-    return None if sealed is None else int.from_bytes(record_format.unseal(key, sealed), "big")
-
-
 def _enter(opened: Opened, name: str) -> int:
     known = opened.records.read_retried(lambda reading: find_run(reading, name))
     if known is not None:
@@ -197,18 +193,6 @@ def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
         writer.gate.begin(following())
 
 
-def journal_files(opened: Opened) -> list[Path]:
-    """The journals there are, in order of writer and generation."""
-    directory = opened.journals
-    try:
-        with os.scandir(directory) as entries:
-            # What is no file is none: to open a pipe waits for ever. `check` names it.
-            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-    except FileNotFoundError:
-        return []  # a copy that lost empty directories
-    return [path for name in names if journal.parse_name(path := directory / name) is not None]
-
-
 def live_writers(opened: Opened, run: int | None = None) -> set[int]:
     """The writers of a run, or of all, whose processes live, this one included."""
     live: set[int] = set()
@@ -280,13 +264,6 @@ def _take_in_rest(
         opened.records.write(lambda txn: take_in(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
         if not gathered.read_to:
             return
-
-
-def writer_info(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterInfo | None:
-    """The stored information about a writer."""
-    key = record_format.writer_key(writer)
-    sealed = reading.get(key)
-    return None if sealed is None else record_format.unpack_writer(key, sealed)
 
 
 def _end_orphans(opened: Opened) -> None:

@@ -437,3 +437,16 @@ class JournalRows:
             for row, texts in zip(rows, summaries(rows), strict=True)
         ]
         return found + self.lines
+
+
+def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
+    """The key of the chunk that may hold a forward of a writer."""
+    start = record_format.block_key(b"c", run, max(0, forward - span), 0)
+    prefix = record_format.run_prefix(b"c", run)
+    for key, value in txn.items(start):
+        first, by = record_format.block_of(key) if key.startswith(prefix) else (forward + 1, 0)
+        if first > forward:
+            return None
+        if (writer is None or by == writer) and forward in Chunk(value).integers("forward"):
+            return bytes(key)
+    return None

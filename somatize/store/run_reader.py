@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from itertools import chain, takewhile
 from typing import NamedTuple, TypeVar
 
-from somatize.errors import DamagedStore
+from somatize.errors import DamagedStore, UnknownName, UnknownRun, WhichRun, nearest
 from somatize.facts import KINDS, Fact
+from somatize.store.open_store import journal_files
+from somatize.store.rows import find_chunk
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import directory, journal, record_format
-from .commit import find_chunk
 from .journal import NO_TIME
 from .journal_reader import Counted, JournalFile, Tail
-from .lmdb_environment import BadValue, ReadTransaction
+from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened
-from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, parted_path, readings, unpack
-from .recovery import journal_files, writer_info
+from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, parted_path, readings, unpack
 from .rows import TaskFact, after, stored
 
 _STAMPS = frozenset({"fact", "node", "host", "device"})
@@ -434,8 +434,8 @@ class RunLines:
 
     def _under(self, kind: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
         prefix = record_format.run_prefix(kind, self.run)
-        for key, value in self.view.reading.items(record_format.forward_key(kind, self.run, first)):
-            if not key.startswith(prefix) or record_format.forward_of(key) > last:
+        for key, value in self.view.reading.items(prefix + first.to_bytes(8, "big")):
+            if not key.startswith(prefix) or int.from_bytes(key[5:13], "big") > last:
                 return
             yield key, value
 
@@ -554,3 +554,73 @@ class StoreSnapshot:
     def tails_of(self, run: int) -> list[Tail]:
         """The entries of a run in journals beyond the snapshot."""
         return [tail for tail in self.tails if tail.run == run]
+
+
+def find_run(reading: ReadTransaction | WriteTransaction, name: str) -> int | None:
+    """The number of a run."""
+    key = record_format.name_key(name)
+    sealed = reading.get(key)
+    return None if sealed is None else int.from_bytes(record_format.unseal(key, sealed), "big")
+
+
+def writer_info(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterInfo | None:
+    """The stored information about a writer."""
+    key = record_format.writer_key(writer)
+    sealed = reading.get(key)
+    return None if sealed is None else record_format.unpack_writer(key, sealed)
+
+
+_LISTED = 20
+
+
+def lines_of(view: StoreSnapshot, name: str | None) -> RunLines:
+    """The run that is meant: the one of that name, or the only one there is. Raises `UnknownRun` and `WhichRun`."""
+    if name is not None:
+        run = find_run(view.reading, name) if isinstance(name, str) and name else None
+        if run is None:
+            known = [info.name for _, info in view.runs()]
+            raise UnknownRun(f"there is no run {name!r} in {view.opened.path}{nearest(str(name), known)}")
+        return RunLines(view, run)
+    runs = list(view.runs())
+    if not runs:
+        raise WhichRun(f"{view.opened.path} holds no run yet")
+    if len(runs) > 1:
+        names = ", ".join(repr(info.name) for _, info in runs[:_LISTED])
+        more = f" and {len(runs) - _LISTED} more" if len(runs) > _LISTED else ""
+        raise WhichRun(f"{view.opened.path} holds several runs, say which: {names}{more}")
+    return RunLines(view, runs[0][0])
+
+
+def path_in(lines: RunLines, name: str) -> str:
+    """The path that a name means in a run: of ``took_us`` and ``nodes`` the name itself. Raises `UnknownName`.
+
+    The loss, which is what is meant where nothing is said, may never have been said; nor may a field of the engine's
+    facts, and anything in a run that has no forward yet.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"the name of a number is a text such as 'loss', not {name!r}")
+    if name in ("took_us", "nodes"):
+        return name
+    path = lines.path_of(name)
+    kind, field = parted_path(path)
+    if path == "loss.value" or path in lines.summarised_fields():
+        return path
+    if kind in KINDS and field in KINDS[kind].__annotations__:
+        return path
+    if lines.highest() < 0 or lines.was_said(path):
+        return path
+    known = lines.names()
+    last = ", ".join(sorted(lines.said_last())[:_LISTED]) or "nothing"
+    raise UnknownName(
+        f"run {lines.name!r} has no number said as {name!r}; its last forward has {last}{nearest(name, known)}"
+    )
+
+
+def first_of(lines: RunLines, last: int | None, since: int | None) -> int:
+    """The number of the first forward of the stretch that is meant; `lines` then has nothing before it."""
+    first = since or 0
+    if last is not None:
+        first = max(first, lines.highest() + 1 - last)
+    if first:
+        lines.only(first)
+    return first

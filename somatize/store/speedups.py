@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import ModuleType
 
-    from .locks import RunGate
 
 VERSION = 3
 """Of `_speedups`, as it is called from here."""
@@ -80,7 +79,7 @@ def lock() -> AbstractContextManager[object]:
     return made
 
 
-def pen(gate: RunGate, fields: Sequence[str], most: int, waiting: Sized) -> Pen:
+def pen(gate: Any, fields: Sequence[str], most: int, waiting: Sized) -> Pen:
     """A pen that appends to the journals of one writer, of `most` bytes each, as long as nothing is `waiting`."""
     if MODULE is None:
         return PlainPen()

@@ -16,7 +16,7 @@ from somatize.utils.notices import warn_of_record
 
 from . import locks, record_format
 from .appender import ROTATE, Appender, ForwardPart, Pending, ends
-from .commit import take_in
+from .commit import committer_of, take_in
 from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .locks import BUSY, SEVERAL
 from .open_store import Reference, served
@@ -44,7 +44,7 @@ class Writer(Appender):
         self.pid = os.getpid()
         self.shut = False
         """Whether it is closed, or belongs to the process that this one was forked from."""
-        self.committer = opened.committer
+        self.committer = committer_of(opened)
         self.recorder: Callable[[], Any] = _nobody
         """Gives what records by it, or None where that is gone."""
         self.retired = False

@@ -9,9 +9,9 @@ import pytest
 from somatize import Store
 from somatize.errors import UnknownRun
 from somatize.record import Recorder, fleet, machines
-from somatize.record.forward_reader import lines_of, opened_at
+from somatize.record.forward_reader import opened_at
 from somatize.record.html_page import digest
-from somatize.store.run_reader import look
+from somatize.store.run_reader import lines_of, look
 
 FORWARD = [
     {"fact": "ran", "node": "a", "began_us": "0", "took_us": "10"},

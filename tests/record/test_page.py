@@ -15,11 +15,11 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import NotReplaced, UnknownRun
 from somatize.record import fleet, logs, page, tasks
-from somatize.record.forward_reader import lines_of, opened_at
+from somatize.record.forward_reader import opened_at
 from somatize.record.html_page import digest
 from somatize.record.node_turns import spent_in
 from somatize.status import Status
-from somatize.store.run_reader import look
+from somatize.store.run_reader import lines_of, look
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" </style>"
 

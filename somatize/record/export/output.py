@@ -21,11 +21,11 @@ from somatize.errors import ExportError
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted
 from somatize.record import reader
-from somatize.record.forward_reader import Place, lines_of, opened_at
+from somatize.record.forward_reader import Place, opened_at
 from somatize.record.reader import ENDINGS, micro
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import number, unpack
-from somatize.store.run_reader import RunLines, look
+from somatize.store.run_reader import RunLines, lines_of, look
 
 _EXACT = 2**53
 """Up to which every whole number is a float64 too."""

@@ -13,22 +13,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact
 from somatize.record import reader, run_info
-from somatize.record.forward_reader import (
-    BEFORE,
-    Place,
-    check_range,
-    first_of,
-    lines_of,
-    opened_at,
-    row_of_line,
-    rows_of_block,
-)
+from somatize.record.forward_reader import BEFORE, Place, check_range, opened_at, row_of_line, rows_of_block
 from somatize.record.run_info import LOG_FIELDS, said_in
 from somatize.store import record_format
 from somatize.store.directory import FORMAT
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import Chunk, unpack
-from somatize.store.run_reader import Line, RunLines, look
+from somatize.store.run_reader import Line, RunLines, first_of, lines_of, look
 from somatize.utils.notices import held_back, warn_of_record
 
 from .output import ColumnType, Survey, held_by, words_beside

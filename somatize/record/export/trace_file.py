@@ -20,14 +20,14 @@ from typing import Any, NamedTuple, TypeAlias, overload
 from somatize.errors import ExportError, UnknownForward
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted, cut
-from somatize.record.forward_reader import Place, check_range, lines_of, opened_at, rows_of_block
+from somatize.record.forward_reader import Place, check_range, opened_at, rows_of_block
 from somatize.record.node_turns import NodeTurn, turns_of
 from somatize.record.reader import micro
 from somatize.store import record_format
 from somatize.store.directory import FORMAT
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import number, unpack
-from somatize.store.run_reader import RunLines, look
+from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.notices import held_back, warn_of_record
 
 from .output import Exported, checked, whole, whole_of
