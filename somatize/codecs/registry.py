@@ -51,8 +51,12 @@ def _wide(value: Any) -> msgpack.ExtType:
     return msgpack.ExtType(INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
 
 
+PACKING: dict[str, Any] = {"strict_types": True, "default": _wide, "unicode_errors": "surrogatepass"}
+"""The options of msgpack's packer."""
+
+
 def packer(buf_size: int = 1 << 14) -> Callable[[Any], bytes]:
-    made = msgpack.Packer(strict_types=True, default=_wide, unicode_errors="surrogatepass", buf_size=buf_size)
+    made = msgpack.Packer(**PACKING, buf_size=buf_size)
     pack: Callable[[Any], bytes] = made.pack
     return pack
 

@@ -49,7 +49,7 @@ class Agenda:
         self._waiting = [0] * len(plan)
         self._readers = [0] * len(plan)
         self._done = [False] * len(plan)
-        self._ready: list[int] = []
+        self.ready: list[int] = []
         self._after: list[list[int]] = [[] for _ in plan.steps]
         self._head = list(range(len(plan)))  # of each step the one that is taken in its place
         self._bundles: set[int] = set()
@@ -60,7 +60,7 @@ class Agenda:
         for step in plan.steps:
             if self.roles[step.number] is Role.RUN:
                 self._waits_for(step.number, step.inputs)
-        self._ready = [
+        self.ready = [
             number for number, role in enumerate(self.roles) if role is not Role.SKIP and not self._waiting[number]
         ]
 
@@ -69,17 +69,13 @@ class Agenda:
         made = object.__new__(Agenda)
         made.plan, made.slots, made.kept, made.roles = self.plan, slots, self.kept, self.roles
         made._waiting, made._readers, made._done = self._waiting[:], self._readers[:], self._done[:]
-        made._ready, made._after, made.due = self._ready[:], self._after[:], self.due[:]
+        made.ready, made._after, made.due = self.ready[:], self._after[:], self.due[:]
         made._head, made._bundles = self._head, self._bundles
         return made
 
-    def __bool__(self) -> bool:
-        """Whether a step could be taken now."""
-        return bool(self._ready)
-
     def take(self) -> int:
         """The step to take next: of those that can be, the first in the plan's order."""
-        return heapq.heappop(self._ready)
+        return heapq.heappop(self.ready)
 
     def put_back(self, numbers: Sequence[int]) -> None:
         """Steps that were taken and are to be taken later after all."""
@@ -87,7 +83,7 @@ class Agenda:
             self._put(number)
 
     def _put(self, number: int) -> None:
-        heapq.heappush(self.due if number in self._bundles else self._ready, number)
+        heapq.heappush(self.due if number in self._bundles else self.ready, number)
 
     def done(self, number: int, value: Any) -> None:
         """A step gave its value. What it read is let go, and what waited for it may be taken."""
@@ -124,7 +120,7 @@ class Agenda:
                 if reader in inside:
                     self._waiting[self._head[reader]] += 1
         self._bundles = {bundle[0] for bundle in bundles}
-        self._ready = sorted(number for number in self._ready if number not in inside)
+        self.ready = sorted(number for number in self.ready if number not in inside)
         self.due = sorted(number for number in self._bundles if not self._waiting[number])
 
     def given(self, number: int, value: Any) -> None:
@@ -148,7 +144,7 @@ class Agenda:
                 todo += gone
                 self._waits_for(again, sources)
             if not self._waiting[again]:
-                heapq.heappush(self._ready, again)
+                heapq.heappush(self.ready, again)
 
     def _again(self, number: int) -> None:
         self._done[number] = False

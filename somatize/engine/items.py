@@ -119,8 +119,8 @@ class ItemMemory:
 
     def claim(self, names: list[str]) -> set[str]:
         """Those of the names that no other thread computes just now; they are the caller's until `settle`."""
-        taken = CLAIMS.take([(self._cache.store, name) for name in names], self)
-        return {name for name in names if (self._cache.store, name) in taken}
+        taken = CLAIMS.take([(self._cache.place, name) for name in names], self)
+        return {name for name in names if (self._cache.place, name) in taken}
 
     def settle(self, names: set[str]) -> None:
         """They are computed, or given up: others are let at them as soon as they are written down."""
@@ -135,7 +135,7 @@ class ItemMemory:
         if waiting or name in self._waiting:
             self.write()  # nobody may wait for a thread that holds back what others wait for
         if waiting:
-            CLAIMS.wait((self._cache.store, name))
+            CLAIMS.wait((self._cache.place, name))
         if self._refreshed and name not in self._there:
             return None
         found = self._cache.recall(name)
@@ -188,7 +188,7 @@ class ItemMemory:
             self._release(self._claimed)
 
     def _release(self, names: set[str]) -> None:
-        CLAIMS.release([(self._cache.store, name) for name in names], self)
+        CLAIMS.release([(self._cache.place, name) for name in names], self)
         self._claimed = self._claimed - names
 
     def keep_whole(self) -> None:

@@ -146,6 +146,8 @@ class Cache:
         self.plan = program.plan
         self.store = store
         opened = store.opened
+        self.place = opened.identity
+        """The store's directory, equal for all its handles."""
         self.keeping = keeping and opened.writable
         self.unnamed: dict[int, str] = {}
         """Reasons by step that has no name."""

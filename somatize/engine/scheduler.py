@@ -187,7 +187,7 @@ class Walk:
             if self.trips is not None and self.calls.hits:
                 self._recall_all()
                 self.trips.plan(self.agenda)
-            while ((self.agenda or self.agenda.due) and not self.errors) or self.crew.busy or self.crew.away:
+            while ((self.agenda.ready or self.agenda.due) and not self.errors) or self.crew.busy or self.crew.away:
                 self._deal_out()
                 if self.crew.busy or self.crew.away:
                     self._take(self.crew.outcome())
@@ -227,7 +227,7 @@ class Walk:
     def _recall_all(self) -> None:
         """Recall all kept results first: only then is it certain what has to run and which slices are needed."""
         runs = []
-        while self.agenda:
+        while self.agenda.ready:
             number = self.agenda.take()
             if self.agenda.roles[number] is Role.RECALL:
                 self._take(self._call_here(self.program.steps[number]))
@@ -239,12 +239,12 @@ class Walk:
         """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
         if self.trips is not None:
             self._send_out(self.trips)
-        while self.agenda and not self.errors and self.crew.has_room():
+        while self.agenda.ready and not self.errors and self.crew.has_room():
             number = self.agenda.take()
             step = self.program.steps[number]
             if self.forward.entering is not None and self.agenda.roles[number] is Role.RUN:
                 self.forward.enter(step.node)
-            if self.crew.most > 1 and (self.agenda or self.crew.busy):
+            if self.crew.most > 1 and (self.agenda.ready or self.crew.busy):
                 self.crew.give(self._job(step))
             else:
                 self._take(self._call_here(step))
@@ -253,7 +253,7 @@ class Walk:
 
     def _send_out(self, trips: Trips) -> None:
         """Start every slice that can: before what runs here, which it then overlaps with."""
-        lone = len(self.agenda.due) == 1 and not (self.agenda or self.crew.busy or self.crew.away)
+        lone = len(self.agenda.due) == 1 and not (self.agenda.ready or self.crew.busy or self.crew.away)
         while self.agenda.due and not self.errors:
             number = heapq.heappop(self.agenda.due)
             one = trips.headed(number)

@@ -191,7 +191,7 @@ class Works(Calls):
             return call(step, value, self.clock)
         name = self.cache.names[number]
         refreshing = self.cache.refreshes(number)
-        claim = (self.cache.store, name.digest)
+        claim = (self.cache.place, name.digest)
         owner = Owner()
         try:
             while not CLAIMS.take([claim], owner):

@@ -19,7 +19,7 @@ from typing import Any
 
 from somatize.errors import Unnameable
 
-from .hashing import CHILD, LONG, SCALARS, TEXTS, Ext, Pack, absorb, hasher, packer, shortened
+from .hashing import BATCH, CHILD, LONG, SCALARS, TEXTS, Ext, Pack, absorb, hasher, packer, shortened
 from .value_walker import PAIRS, SET, Expansion, Resolve, expanded
 
 
@@ -265,7 +265,10 @@ class _Levels:
         self._say(shortened(words, kinds) if kinds & TEXTS else words)
 
     def _say(self, words: Sequence[Any]) -> None:
-        absorb(self.state.update, self._pack, words)
+        if len(words) <= BATCH:
+            self.state.update(self._pack(words))
+        else:
+            absorb(self.state.update, self._pack, words)
 
     def _rows(self, rows: Sequence[Any]) -> list[list[Any]]:
         counts = list(map(len, rows))

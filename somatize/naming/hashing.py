@@ -13,7 +13,9 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from somatize.codecs.registry import SCALARS, TEXTS, Ext, packer
+from msgpack import Packer
+
+from somatize.codecs.registry import PACKING, SCALARS, TEXTS, Ext, packer
 
 SCHEME = 2
 """The version of how names are made, a part of each: what was kept under another one is not found."""
@@ -41,7 +43,7 @@ def digest(*parts: bytes) -> bytes:
 
 def worded(kind: str, *words: Any) -> bytes:
     """The digest of a few plain words, told apart from those of every other kind."""
-    return hasher(packer(256)([SCHEME, kind, *words])).digest()
+    return hasher(Packer(**PACKING, buf_size=256).pack([SCHEME, kind, *words])).digest()
 
 
 def memory_digest(parts: Iterable[bytes | memoryview]) -> bytes:

@@ -91,7 +91,7 @@ def test_every_step_runs_once_when_all_it_needs_is_there(graph: tuple[str, list[
     by_head = {one.steps[0]: one for one in found}
     there: set[int] = set()
     held: set[int] = set()
-    while agenda or agenda.due:
+    while agenda.ready or agenda.due:
         if agenda.due:
             one = by_head[agenda.due.pop(0)]
             assert set(one.takes) <= there | held

@@ -25,7 +25,7 @@ def walked(plan: Plan, kept: set[int] = frozenset(), damaged: set[int] = frozens
     slots: list = [None] * len(plan) + ["input"]
     agenda = Agenda(plan, slots, kept)
     told = []
-    while agenda:
+    while agenda.ready:
         number = agenda.take()
         step = plan.steps[number]
         if agenda.roles[number] is Role.RECALL and number in damaged:
