@@ -152,7 +152,7 @@ class Followed:
 
     def _is_at_home(self, opened: Opened) -> bool:
         """Whether the store that is open is the one at the path: a renamed one is not."""
-        return opened.is_there() and directory.identity(self.path) == opened.identity
+        return directory.identity(self.path) == opened.identity
 
     def _has_settled(self) -> bool:
         """Whether what is wrong with the files is damage: they are not about to come, or to go."""
@@ -253,8 +253,7 @@ def _was_written(view: StoreSnapshot, run: int) -> bool:
 def _writing(view: StoreSnapshot, tail: Tail) -> WriterActivity:
     rows = tail.gathered.rows.values()
     heard = max((row.when for row in rows), default=tail.about.get("opened", 0)) / 1e6
-    info = writer_info(view.reading, tail.writer)
-    if info is not None and not rows:
+    if not rows and writer_info(view.reading, tail.writer) is not None:
         heard = max(heard, view.run(tail.run).last / 1e6)
     return WriterActivity(tail.about.get("pid", 0), tail.about.get("host", ""), view.is_alive(tail.writer), heard)
 

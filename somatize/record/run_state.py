@@ -134,8 +134,7 @@ class _Look:
         return next((path for path in paths if len(paths) > 1 and self.lines.was_summarised(path)), paths[0])
 
     def _is_summarised(self, path: str) -> bool:
-        lines = self.lines
-        return all(path in block.chunk for block in self.blocks) and all(lines.has_column(n, path) for n in lines.lines)
+        return all(path in block.chunk for block in self.blocks) and self.lines.all_have_column(path)
 
     def _start(self) -> int:
         """The first forward of which the facts are read."""

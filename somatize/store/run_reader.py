@@ -71,6 +71,8 @@ class RunLines:
     def __init__(self, view: StoreSnapshot, run: int) -> None:
         self.view = view
         self.run = run
+        self._key = run.to_bytes(4, "big")  # what follows the kind in a key
+        self._highest: int | None = None
         self.info = view.run(run)
         self.name = self.info.name
         self._first, self._last = 0, OWN
@@ -262,7 +264,7 @@ class RunLines:
 
     def _writers(self) -> int:
         """The number of writers with committed records."""
-        prefix = record_format.run_prefix(b"v", self.run)
+        prefix = b"v" + self._key
         return sum(1 for _ in takewhile(lambda item: item[0].startswith(prefix), self.view.reading.items(prefix)))
 
     def summarised(self, path: str, since: int = 0) -> bool:
@@ -273,8 +275,12 @@ class RunLines:
 
     def highest(self) -> int:
         """The highest number there is; -1 if there is none."""
-        going_on = (record_format.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
-        return max(self.info.highest, -1, *going_on, *(tail.highest for tail in self.view.tails_of(self.run)))
+        if self._highest is None:
+            going_on = (record_format.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
+            self._highest = max(
+                self.info.highest, -1, *going_on, *(tail.highest for tail in self.view.tails_of(self.run))
+            )
+        return self._highest
 
     def counted(self) -> Counted:
         """The forwards that are not in a block, without a line of each where a glance at the journals is enough."""
@@ -381,9 +387,10 @@ class RunLines:
 
         The last part of a writer may grow, and may be stored as several; end to end they are always the same bytes.
         """
-        start: bytes | None = record_format.forward_key(b"p", self.run, OWN)
+        prefix = b"p" + self._key
+        start: bytes | None = prefix + OWN.to_bytes(8, "big")
         while start is not None:
-            start = yield from self._own_stored(start, record_format.run_prefix(b"p", self.run), since)
+            start = yield from self._own_stored(start, prefix, since)
         for tail in self.view.tails_of(self.run):
             row = tail.gathered.rows.get(OWN)
             if row is not None:
@@ -416,6 +423,10 @@ class RunLines:
         """Whether the texts of a line would hold a field if it was said."""
         return forward in self.lines and path in self._fields.get(forward, ())
 
+    def all_have_column(self, path: str) -> bool:
+        """Whether the texts of every line would hold a field if it was said."""
+        return all(path in self._fields.get(forward, ()) for forward in self.lines)
+
     def damaged(self, block: Stored, error: BadValue) -> None:
         """Say that a whole block is damaged and not given."""
         first, last = block.forwards[0], block.forwards[-1]
@@ -433,7 +444,7 @@ class RunLines:
         warn_of_record(f"the record {record_name(self.name, forward)} is damaged; it was skipped")
 
     def _under(self, kind: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
-        prefix = record_format.run_prefix(kind, self.run)
+        prefix = kind + self._key
         for key, value in self.view.reading.items(prefix + first.to_bytes(8, "big")):
             if not key.startswith(prefix) or int.from_bytes(key[5:13], "big") > last:
                 return
