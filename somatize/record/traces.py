@@ -61,7 +61,8 @@ class RollingMean:
         """A mean that may lie outside of its numbers, put back."""
         numbers = self._numbers
         if mean - mean != 0.0:  # the sum is beyond a float, the mean is not
-            mean = math.fsum([number / (high - low) for number in numbers[low:high]])
+            # Halved, as the parts of equal numbers may add up to a little more than them; what is beyond is put back.
+            mean = 2 * math.fsum([number / 2 / (high - low) for number in numbers[low:high]])
         some = numbers[low : high : 1 + (high - low) // _SOME]
         if min(some) <= mean <= max(some):
             return mean

@@ -1,11 +1,12 @@
 """Many points to few: what must be kept is."""
 
 import math
+import sys
 from array import array
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from somatize.record.traces import PER_BUCKET, RollingMean, RollingMeans, TraceSegment, gaps_of, is_stepped, kept
@@ -67,6 +68,7 @@ def test_every_stretch_keeps_its_extremes():
 
 @settings(max_examples=60)
 @given(st.lists(numbers, min_size=1, max_size=900), st.integers(0, 900))
+@example([sys.float_info.max] * 3, 4)
 def test_a_rolling_mean_stays_within_its_window(values, window):
     mean = RollingMean(values, window)
     for place in range(0, len(values), 7):
