@@ -268,7 +268,7 @@ class Graph:
         return self._declaration.shown()
 
     def __copy__(self) -> Graph:
-        """A graph of its own, whose nodes run the same objects; what a subclass holds beside them is shared."""
+        """A graph of its own whose nodes run the same objects; attributes of a subclass are shared."""
         graph = object.__new__(type(self))
         graph.__dict__.update(self.__getstate__(), _declaration=self._declaration.copied())
         return graph

@@ -196,7 +196,7 @@ def of_objects(shape: list[int], order: Any, held: list[Any]) -> Any:
 
 
 def is_given(data: Any) -> bool:
-    """Whether bytes are memory to be kept: writable, as only what was given away is, and most of all that was."""
+    """Whether bytes are writable memory that may be kept: handed over by the caller, and mostly used."""
     return isinstance(data, memoryview) and not data.readonly and len(data) >= _MOST and 2 * len(data) >= len(data.obj)  # type: ignore[arg-type]
 
 
@@ -318,7 +318,7 @@ def named_apart(value: Any) -> tuple[list[Any], Any]:
 
 
 def rows_of_bytes(array: Any) -> Iterator[memoryview]:
-    """The bytes of all elements in C's order: its own memory where it lies so in one piece, else a bit at a time.
+    """The bytes of all elements in C order: the array's own memory if it is contiguous, else copied in pieces.
 
     Bytes between fields, and those that a long double does not use, are left out, as nothing says what is in them.
     """

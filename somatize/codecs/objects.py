@@ -111,7 +111,7 @@ def _filled(slot: Any, value: Any) -> list[Any]:
 
 
 class ClassName:
-    """Stands for a class in what is written: one for each, so that it is written once."""
+    """A placeholder for a class in the output: one per class, so that each is written once."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
@@ -231,7 +231,7 @@ def dump_object(value: Any) -> list[Any]:
 
 
 def _constant_name(value: Any, cls: type) -> str | None:
-    """The name of a constant that an object is, of its class or of the module of that: code asks whether it `is` it."""
+    """The name of a constant of its class or module that an object is, because code compares it with `is`."""
     module = sys.modules.get(cls.__module__)
     for holder in (cls, module):
         scope = vars(holder) if holder is not None else {}

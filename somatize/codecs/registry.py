@@ -153,7 +153,7 @@ def kind_of(cls: type) -> TypeCodec | None:
 
 
 def kind_named(name: str) -> TypeCodec | None:
-    """The same by the name that stands in what was written."""
+    """The codec by the name that was written."""
     door = _DOORS.get(name.partition(".")[0], objects)
     kinds: dict[str, TypeCodec] = door.KINDS
     return kinds.get(name)

@@ -90,7 +90,7 @@ def _is_tree(value: object) -> bool:
 
 
 class _OpenContainer:
-    """A container that has been begun: what is left to write of it, and what then closes it."""
+    """A container being written: what is left of it, and the bytes that close it."""
 
     __slots__ = ("at", "code", "items", "name", "owner", "reuses")
 
@@ -318,7 +318,7 @@ _FEW = 1 << 12
 
 
 def plainly(data: bytes) -> Any:
-    """The value of a few bytes whose script is one plain object: most of what is kept is, and asks for no stack.
+    """The value of a short script that is one plain object, as most are; decoded without a stack.
 
     `MISSING` for all others, and for what is no value.
     """

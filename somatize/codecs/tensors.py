@@ -1,4 +1,4 @@
-"""All that is asked of torch: the only module that imports it, and only where it is already loaded or needed.
+"""The interface to torch: the only module that imports it, and only where it is already loaded or needed.
 
 A value can only be a tensor, and a thread can only have torch's modes, if torch was imported; so most of
 what is here first looks whether it was.
@@ -556,12 +556,12 @@ def flop_counting() -> Any:
 
 
 def eagerly() -> Any:
-    """A context in which nothing is compiled: what is compiled under a counter would stay so, or be compiled again."""
+    """A context without compilation: code compiled under a counter would stay so, or be compiled again."""
     return loaded().compiler.set_stance("force_eager")
 
 
 def synchronise(device: str) -> None:
-    """Wait until what was launched on `device` is done; on the CPU it is."""
+    """Wait until the work launched on `device` is done; a no-op for the CPU."""
     torch = loaded()
     kind = device.partition(":")[0]
     backend = getattr(torch, kind, None) if kind != "cpu" else None
@@ -650,7 +650,7 @@ def _unusual(tensor: Any) -> list[Any]:
 
 
 def _physical(tensor: Any) -> Any:
-    """The elements as they lie in memory, without what is still to be done to them."""
+    """The elements as they lie in memory, without pending operations such as conjugation."""
     tensor = tensor.conj() if tensor.is_conj() else tensor
     return loaded()._neg_view(tensor) if tensor.is_neg() else tensor
 
@@ -709,7 +709,7 @@ def _made(flat: Any, shape: list[int], device: str, unusual: list[Any], absent: 
 
 
 def watches_gradients() -> bool:
-    """Whether what is computed in this thread just now may have to carry a gradient."""
+    """Whether values computed in this thread may have to carry a gradient."""
     torch = loaded()
     return torch is not None and hasattr(torch, "is_grad_enabled") and bool(torch.is_grad_enabled() or _traced(torch))
 
@@ -917,7 +917,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _memory(tensor: Any) -> memoryview:
-    """The memory of a CPU tensor in one piece, as bytes; numpy, which torch can do without, is not asked."""
+    """The memory of a contiguous CPU tensor as bytes, without numpy, which torch does not need."""
     window: Any = (ctypes.c_char * (tensor.numel() * tensor.element_size())).from_address(tensor.data_ptr())
     window.tensor = tensor
     return memoryview(window).cast("B")

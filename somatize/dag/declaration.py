@@ -16,7 +16,7 @@ _SHOWN = 12
 
 
 class Declaration:
-    """A graph as it was declared so far. What is refused leaves it unchanged."""
+    """A graph as declared so far. A refused change leaves it unchanged."""
 
     def __init__(self) -> None:
         self.topology = Topology()
@@ -73,7 +73,7 @@ class Declaration:
         return f"Graph({size}: {'; '.join(_some(lines))})"
 
     def copied(self) -> Declaration:
-        """Another one, which goes its own way; what the nodes run is the same."""
+        """An independent copy; its nodes run the same objects."""
         other = Declaration()
         other.topology = deepcopy(self.topology)
         other.implementations = self.implementations.copy()

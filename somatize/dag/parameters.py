@@ -208,7 +208,7 @@ def _in_value(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _learns(thing: Any) -> bool:
-    """Whether something is a Module, a Parameter, or a graph, which says of its nodes what a Module says of itself."""
+    """Whether something is a Module, a Parameter or a graph."""
     if tensors.is_module(thing) or _is_parameter(thing):
         return True
     return type(thing).__name__ == "Graph" and hasattr(thing, "named_parameters")

@@ -63,7 +63,7 @@ class Marks:
     checked: bool | None = None
 
     def inside(self, outer: Marks) -> Marks:
-        """These marks, and those of `outer` where nothing is said here: the innermost wins."""
+        """These marks, completed by those of `outer`: the innermost wins."""
         if outer == _UNMARKED:
             return self
         inherited = {f.name: getattr(outer, f.name) for f in fields(self) if getattr(self, f.name) is None}

@@ -54,7 +54,7 @@ class Agenda:
         self._head = list(range(len(plan)))  # of each step the one that is taken in its place
         self._bundles: set[int] = set()
         self.due: list[int] = []
-        """The bundles that can be taken now, by their first steps; whoever takes one removes it."""
+        """The bundles that can be taken now, by first step; the caller removes one as it takes it."""
         for leaf in plan.leaves:
             self._readers[leaf] += 1
         for step in plan.steps:

@@ -149,19 +149,19 @@ class Calls:
         return set()
 
     def prepare(self) -> None:
-        """Called in the caller's thread before the first step runs; not where all that is asked for is recalled."""
+        """Called in the caller's thread before the first step runs, unless everything wanted is recalled."""
 
     def do(self, step: Bound, role: Role, value: Any) -> Outcome:  # noqa: ARG002  the others' is one of two
-        """Carry out a step; never raises what the node does, but says it."""
+        """Carry out a step; an exception of the node is returned in the outcome, not raised."""
         return call(step, value, self.clock)
 
     def sends(self, one: Slice, slots: list[Any]) -> Compared | None:  # noqa: ARG002
-        """Steps are about to go to a host: what is to be compared there."""
+        """The comparisons that a host has to make for steps that are about to be sent."""
         return None
 
     def landed(self, one: Slice, values: Mapping[int, Any], slots: list[Any]) -> None:
         """Steps came back from a host with the values of some of them."""
 
     def kept_far(self, number: int, value: Any) -> tuple[Any, Fact] | None:  # noqa: ARG002
-        """Write down what a host gave for a step that is to be kept: what is handed on then, and the fact of it."""
+        """Keep a host's result of a step: the value to hand on, and the fact."""
         return None

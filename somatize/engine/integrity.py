@@ -1,4 +1,4 @@
-"""Whether what the names of a forward were made of is still so when its nodes run.
+"""Integrity of names: checks that what the names of a forward were made of has not changed when its nodes run.
 
 Names are made before anything runs, of the input and the nodes as they are then. What another node, the caller or
 another thread changes afterwards makes the result of a node another one than its name says. So it is compared when a
@@ -145,7 +145,7 @@ class Integrity:
         return not run.beside and self._started == run.started
 
     def beside(self, run: Run) -> tuple[bool, bool]:
-        """Whether what a step is made of, and what it was given, could be changed by others while it ran."""
+        """Whether a node that ran at the same time could change a step's node or input."""
         alone = self.alone(run)
         with_others = run.others or (not self._inner and self._ticket() - run.ticket > self._tickets - run.tickets)
         return not alone or with_others, not alone or (with_others and self._shares_input)

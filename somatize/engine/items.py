@@ -131,7 +131,7 @@ class ItemMemory:
             self._release(names.difference(self._waiting))
 
     def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
-        """The answer kept under a name; with `waiting`, after whoever computes it just now."""
+        """The answer kept under a name; with `waiting`, after a thread that is computing it."""
         if waiting or name in self._waiting:
             self.write()  # nobody may wait for a thread that holds back what others wait for
         if waiting:
@@ -147,7 +147,7 @@ class ItemMemory:
         return (found.value,)
 
     def keep(self, name: str, answer: Any, item: Any) -> Any:
-        """Have an answer written down; gives what is to be handed on."""
+        """Keep an answer; returns the value to hand on."""
         check = functools.partial(self._changed_meanwhile, name, item)
         kept = self._cache.keep(self._step, self._names[name], answer, {"item": True}, self._take, check)
         if kept is None:
@@ -159,7 +159,7 @@ class ItemMemory:
         return kept.value
 
     def copied(self, answer: Any) -> Any:
-        """An answer for an item like another whose answer is not kept: a copy, so that whoever changes one has one."""
+        """A copy of an answer for an equal item, so that a caller who changes one has only one."""
         return self._cache.copied(answer)
 
     def _take(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
@@ -211,13 +211,13 @@ class Memory(Protocol):
         """They are computed, or given up."""
 
     def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
-        """The answer kept under a name, alone in a tuple; with `waiting`, after whoever computes it just now."""
+        """The answer kept under a name, alone in a tuple; with `waiting`, after a thread that is computing it."""
 
     def changed(self, items: list[tuple[str, Any]]) -> set[str]:
         """Those of the names whose items, given beside them, are not what they were named any more."""
 
     def keep(self, name: str, answer: Any, item: Any) -> Any:
-        """Write an answer down; gives what is to be handed on."""
+        """Keep an answer; returns the value to hand on."""
 
     def copied(self, answer: Any) -> Any:
         """An answer for an item that is like another one, of its own."""
@@ -228,7 +228,7 @@ _Pending: TypeAlias = tuple[int, Any, str | None]
 
 
 class Partly(Exception):
-    """Some of the items asked for at once were answered before `error`: `answers` by their place among them."""
+    """Raised by a batch of which some items were answered before `error`: `answers` by position."""
 
     def __init__(self, error: BaseException, answers: dict[int, Any], failed: list[int]) -> None:
         self.error = error
@@ -266,7 +266,7 @@ class Through:
         self._total: int | None = None
 
     def run(self, given: Any) -> list[Any]:
-        """The answers in the order of the items. Raises what the node raises, with the counts as far as it came."""
+        """The answers in the order of the items. Raises the node's exception, with the counts so far."""
         for item in self._items(given):
             self._take(item)
             if len(self._pending) == (self._batch or 1):
@@ -435,7 +435,7 @@ def _refuse_parts(node: str, given: Any) -> None:
 
 
 _AT_ONCE = 16
-"""Items that go to a worker in one message, where they are not asked for in batches."""
+"""The number of items sent to a worker in one message, if not batched."""
 
 _ROUNDS = 4
 """Messages per worker for which items are gathered before any is sent."""
@@ -456,7 +456,7 @@ class Dealing:
         """The number of items looked up at once."""
 
     def begins(self, places: Sequence[int]) -> None:
-        """Say the places of the items that are asked for next."""
+        """Note the positions of the items that are asked for next."""
         self._places = places
 
     def answers(self, items: list[Any]) -> list[Any]:

@@ -191,7 +191,7 @@ def run_plain(program: Program, given: Any, watching_: watchers.Watching, graph:
 
 
 def _within(program: Program, given: Any, forward: Forward, agenda: Any = None) -> Any:
-    """The plan, told to whoever watches: as calls one after the other, or by an agenda (threads, keeping, broker)."""
+    """Run the plan for the watchers: as a sequence of calls, or by an agenda (threads, keeping, broker)."""
     here = None
     try:
         here = HERE.set(forward)

@@ -148,14 +148,14 @@ class Program:
         self._empty = [None] * len(self.steps)
 
     def synchronised(self) -> Program:
-        """This program with nodes that wait for their devices; made when first asked for."""
+        """This program with nodes that wait for their devices; made on first use."""
         if self._synchronised is None:
             self._synchronised = Program(self.plan, waiting(self.plan, self.implementations))
             self._synchronised.waits = True
         return self._synchronised
 
     def seeded(self) -> Program:
-        """This program with nodes that seed the random generators first, as their forward says; made when asked for."""
+        """This program with nodes that seed the random generators first; made on first use."""
         if self._seeded is None:
             made = self._seeded = Program(self.plan, seeds.seeded(self.plan, self.implementations))
             made.waits, made.said, made._stores = self.waits, self.said, self._stores
@@ -197,7 +197,7 @@ class Program:
         return [*self._empty, given]
 
     def store_at(self, path: Any) -> Any:
-        """The store at a path, opened when it is first asked for, and held open as long as this program is."""
+        """The store at a path, opened on first use and held open as long as this program."""
         from somatize.store.store import Store
 
         if path not in self._stores:
@@ -205,7 +205,7 @@ class Program:
         return self._stores[path]
 
     def refuse(self) -> None:
-        """Raises what is wrong with the plan, if something is."""
+        """Raise the error of the plan, if it has one."""
         if self.refusal is not None:
             raise self.refusal[0](self.refusal[1])
 

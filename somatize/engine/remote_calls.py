@@ -189,7 +189,7 @@ class Trips:
         return known
 
     def plan(self, agenda: Agenda) -> None:
-        """Bundle what is to run into slices; once all that can be recalled was."""
+        """Bundle the steps to run into slices, after recalling."""
         running = frozenset(number for number, role in enumerate(agenda.roles) if role is Role.RUN)
         key = running, self._keeps, self._pools
         known = self._program.slices.get(key)
@@ -212,7 +212,7 @@ class Trips:
         return self._by_head[number]
 
     def packed(self, one: Slice, slots: list[Any], compares: Compared | None) -> Trip:
-        """A slice with the values it takes, and what is to be compared there."""
+        """A slice with its input values, and the comparisons to make at the host."""
         values = [HELD if (one.host, number) in self._held else slots[number] for number in one.takes]
         given = slots[INPUT] if one.roots else None
         enters = self._forward.entering is not None
@@ -315,7 +315,7 @@ class Trips:
             HERE.reset(here)
 
     def end(self, *, abandoned: bool) -> None:
-        """The walk is over: what is still on its way is stopped, and what hosts hold is let go."""
+        """End the walk: stop what is under way, and release what hosts hold."""
         if abandoned:
             self.broker.abandon(self.number)
         if self._held:

@@ -54,7 +54,7 @@ class Claims:
         self._held: dict[Hashable, _HeldClaim] = {}
 
     def take(self, names: Iterable[Hashable], owner: object = None) -> set[Hashable]:
-        """Those of `names` that are the caller's to compute now; whoever takes one must `release` it.
+        """Claim those of `names` that no other thread is computing; the caller must `release` them.
 
         A name another thread has is left out: `wait` for it, then look again. One that this very thread has already (a
         graph that runs within the node that computes it) is not waited for and not taken twice. With an `owner`, names
@@ -72,7 +72,7 @@ class Claims:
         return taken
 
     def release(self, names: Iterable[Hashable], owner: object = None) -> None:
-        """Computed or given up: whoever waits looks again. With an `owner`, what is not its own stays."""
+        """Release claims, computed or given up; waiting threads look again. With `owner`, only its own."""
         for name in names:
             held = self._held.get(name)
             if held is not None and (owner is None or (held.owner is not None and held.owner() is owner)):
@@ -116,7 +116,7 @@ CLAIMS = Claims()
 
 
 class Found(NamedTuple):
-    """A value from the store, or just put there: what the forward goes on with, its size, and how long that took."""
+    """A value from the store, or just stored: the value to go on with, its size and time."""
 
     value: Any
     bytes: int
@@ -203,7 +203,7 @@ class Cache:
         return self._named(self._namer.opened(), number, self.names)
 
     def input_is_as_named(self, input_: Any) -> bool:
-        """Whether the input is still what the names were made of."""
+        """Whether the input still is what the names were made of."""
         if self._root is None:
             return True
         try:
@@ -280,7 +280,7 @@ class Cache:
         write: Callable[[str, bytes | memoryview, Mapping[str, Any]], object] | None = None,
         check: Callable[[], str | None] | None = None,
     ) -> Found | None:
-        """Write a result down; handed on is what a recall would give. None where it cannot be kept, which is said.
+        """Keep a result; returns what a recall would give, or None with a warning if it cannot be kept.
 
         `write` does it in place of `Store.keep_bytes`; `check` is asked before, when the bytes are made, why not to.
         """
@@ -340,7 +340,7 @@ class Cache:
         return self._drawn(name.marked("by batches") if batches else name, step.node)
 
     def _drawn(self, name: Name, *whose: Any) -> Name:
-        """A name, and what the random generators are seeded from where what it names is made."""
+        """A name with the seed of the random generators, if the forward has one."""
         return name if self._seed is None else name.marked(f"drawn from {(self._seed, *whose)!r}")
 
     def item_drawn(self, name: Name, number: int, place: int) -> Name:
@@ -406,7 +406,7 @@ def _write_if(
 
 
 def notice(sentence: str) -> None:
-    """Say once, as a `KeepWarning`, what the user should know; never an exception out of a forward that works."""
+    """Warn once with a `KeepWarning`; never raises."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "somatize":
         level, frame = level + 1, frame.f_back  # where the user called

@@ -95,7 +95,7 @@ class Crew:
         return outcome
 
     def dismiss(self) -> None:
-        """Each thread ends when its job is done; nobody waits for that."""
+        """Let each thread end after its job; does not wait."""
         for _ in range(self._started + 1):  # one more may have been started as an interrupt came
             self._jobs.put(None)
 
@@ -138,7 +138,7 @@ def walk(
 
 
 def _recalled(step: Bound, forward: Forward, calls: Calls, start: int) -> Outcome:
-    """Recall all that is asked for, the value of the only leaf: no other step has a part in it."""
+    """Recall the value of the only leaf: no other step is needed."""
     forward.step = step.number
     try:
         outcome = calls.do(step, Role.RECALL, None)
@@ -153,7 +153,7 @@ def _recalled(step: Bound, forward: Forward, calls: Calls, start: int) -> Outcom
 
 
 class Walk:
-    """One walk of a plan: what is due, what is being done, and what came of it."""
+    """One walk of a plan: steps that are due, under way and done."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Walk:
         self.errors: dict[int, BaseException] = {}
 
     def run(self) -> Any:
-        """Walk to the end. Raises what the first node, in the plan's order, that failed raised."""
+        """Walk to the end. Raises the exception of the first failed node in the plan's order."""
         whole = self.trips.whole() if self.trips is not None else None
         if self.trips is not None and whole is not None:
             return self._one_trip(self.trips, whole)
@@ -236,7 +236,7 @@ class Walk:
         self.agenda.put_back(runs)
 
     def _deal_out(self) -> None:
-        """Start what can start. A node with nobody beside it runs here, in the caller's thread and context."""
+        """Start what can start. A node without others beside it runs in the caller's thread and context."""
         if self.trips is not None:
             self._send_out(self.trips)
         while self.agenda.ready and not self.errors and self.crew.has_room():

@@ -26,7 +26,7 @@ from somatize.errors import GraphError
 
 
 def checked(seed: object, threads: int) -> int:
-    """`seed` as an int. Raises `GraphError` for what is none, and where nodes would draw at the same time."""
+    """`seed` as an int. Raises `GraphError` if it is none, and for nodes that would draw at the same time."""
     try:
         number = operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
@@ -125,7 +125,7 @@ def _numpy() -> Any:
 
 
 class _Late:
-    """Finds numpy and torch as everybody does, and seeds what a node that is seeded imports."""
+    """An import hook that seeds numpy or torch if a seeded node imports it."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in ("numpy", "torch") or _SEEDING.now is None:

@@ -106,7 +106,7 @@ def described(wiring: Wiring, marks: Sequence[Marks], band: Band) -> list[str]:
 
 
 def _about(mean: float) -> str:
-    """A mean of counts, as a count: nobody sees 3.79 nodes."""
+    """A mean of counts, rounded to a count."""
     whole = round(mean)
     return f"{whole:,}" if whole == mean else f"about {whole:,}"
 
@@ -368,7 +368,7 @@ def in_a_cell(declaration: Declaration) -> dict[str, Any]:
 
 
 class _AbsentNode:
-    """Stands for what a node ran: all that is known of it is its class."""
+    """A placeholder for the object of a recorded node, of which only the class name is known."""
 
     def __init__(self) -> None:
         self.__qualname__ = ""

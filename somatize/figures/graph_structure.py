@@ -1,4 +1,4 @@
-"""The shape of a graph: what comes in sequence, what lies side by side, and what is neither.
+"""The structure of a graph for drawing: sequences, parallel blocks, and parts that are neither.
 
 A graph is cut across wherever all that came before feeds all that comes after, and what lies between two cuts falls
 apart into branches; so on inside of each. What can be cut no further, such as ``a→c, a→d, b→d``, stays as it is, a
@@ -46,7 +46,7 @@ class LayoutBlock:
 
 
 class Wiring:
-    """A graph by numbers: nodes in the order they run, what feeds and what follows each, and how deep it lies."""
+    """A graph by numbers: nodes in running order, predecessors, successors, and depth."""
 
     def __init__(self, topology: Topology) -> None:
         inputs = topology.inputs()

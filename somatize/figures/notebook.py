@@ -1,4 +1,4 @@
-"""All that is asked of a notebook, and the only place that imports IPython, ipywidgets and anywidget.
+"""The interface to notebooks, and the only module that imports IPython, ipywidgets and anywidget.
 
 A `Canvas` is a figure in a cell whose parts are sent one by one: each redraw is one message that holds what changed.
 """
@@ -47,7 +47,7 @@ class Canvas(Protocol):
         """Send what changed; `traces` is how many the figure has."""
 
     def ask(self, number: int) -> None:
-        """Ask the browser for a picture of what is shown."""
+        """Request a picture of the figure from the browser."""
 
 
 def part_of(thing: Mapping[str, Any]) -> FigureMessage:
@@ -82,13 +82,13 @@ def kernel() -> Any:
 
 
 def attended() -> bool:
-    """Whether somebody may look while a cell runs: nbconvert, papermill and their like say that nobody answers."""
+    """Whether a person may be looking while a cell runs: not with nbconvert, papermill and the like."""
     shell = kernel()
     return shell is not None and bool(getattr(shell.kernel, "_allow_stdin", True))
 
 
 def able() -> bool:
-    """Whether what a widget needs is installed, without importing it."""
+    """Whether the packages of a widget are installed, without importing them."""
     from importlib.util import find_spec
 
     return all(find_spec(name) is not None for name in ("plotly", "ipywidgets", "anywidget"))

@@ -1,4 +1,4 @@
-"""All that is asked of plotly, and the only place that imports it.
+"""The interface to plotly, and the only module that imports it.
 
 A figure is made elsewhere, as data: traces and a layout, plain dicts. Here it becomes plotly's.
 """

@@ -69,7 +69,7 @@ def dash(index: int) -> str:
 
 
 def fill(index: int) -> str:
-    """The colour in which what is at the place of that number is filled: beyond the sixth hue, paler."""
+    """The fill colour of the place with that number; paler beyond the sixth hue."""
     return hue(index) if index < len(HUES) else tint(hue(index), max(0.2, 0.55 - 0.15 * (index // len(HUES) - 1)))
 
 
@@ -141,7 +141,7 @@ def title(theme: Theme, words: str, notes: Sequence[str]) -> tuple[dict[str, Any
 
 
 def legend(y: float) -> dict[str, Any]:
-    """A legend that lies below the axes, its upper edge at `y` of their height."""
+    """A legend below the axes, its upper edge at `y` of their height."""
     return {
         "orientation": "h",
         "x": 0,
@@ -212,7 +212,7 @@ def escaped(words: object, most: int | None = None) -> str:
 
 
 def plain(words: object) -> str:
-    """`words` on one line, without letters that nobody sees or that turn others round."""
+    """`words` on one line, without invisible or bidirectional control characters."""
     return _UNSEEN.sub(" ", str(words))
 
 
@@ -290,7 +290,7 @@ def power(number: float) -> str:
 
 
 def each_took(several: Sequence[float | None]) -> list[str | None]:
-    """`took` of each; the commonest without a call, for what is drawn ten times a second."""
+    """`took` for each duration; fast for the commonest, because it runs ten times a second."""
     return [
         None if us is None else f"{us / 1e3:.3g} ms" if 999.5 <= us < 999.5e3 else took(us)  # as `took` has it
         for us in several

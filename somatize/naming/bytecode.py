@@ -250,9 +250,9 @@ class Use(NamedTuple):
     empty: bool = False
     """Whether it is called, without an argument."""
     of_parameter: bool = False
-    """Whether the first argument is a parameter of the function, or what a loop goes through."""
+    """Whether the first argument is a parameter of the function, or the variable of a loop."""
     subscript: bool = False
-    """Whether what follows is a subscript, or what is looked for in it."""
+    """Whether a subscript follows, or a membership test."""
     writes: bool = False
     """Whether what follows is a subscript that is assigned or deleted."""
     level: int = 0
@@ -260,7 +260,7 @@ class Use(NamedTuple):
 
 
 class Method(NamedTuple):
-    """One place where code takes an attribute of what is no name from around it."""
+    """A place where code takes an attribute of a value that is no outer name."""
 
     name: str
     line: int
@@ -351,7 +351,7 @@ class _UseCollector:
         )
 
     def _parameters(self) -> set[str]:
-        """The variables that hold what was handed over, or what a loop over something gives."""
+        """The variables that hold parameters, or the items of a loop over something."""
         code = self.code
         count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
         stored = [place for place, one in enumerate(self.all) if one.opname in ("STORE_FAST", "STORE_DEREF")]
@@ -453,7 +453,7 @@ class _UseCollector:
         return Use(name, tuple(path), line, key, key_global, empty, given, subscript, writes)
 
     def _is_argument(self, place: int, before: int = 0) -> bool:
-        """Whether what is loaded at a place is an argument as it is, the first after some; in doubt not."""
+        """Whether the value loaded at a place is an unchanged argument, the first after some; False if in doubt."""
         depth = 1  # of the stack, from what is loaded there on
         while depth and (place := place + 1) < len(self.all):
             one = self.all[place]
@@ -482,7 +482,7 @@ class _UseCollector:
             self.assigned.add(attribute)
 
     def _within(self, uses: Uses) -> None:
-        """Take over what a function within uses; what it has from this one is an import here, or comes from around."""
+        """Take over the uses of a nested function; names it has from this one count as imports or outer names."""
         self.globals += uses.globals
         self.imports += uses.imports
         self.methods += uses.methods

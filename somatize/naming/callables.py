@@ -253,7 +253,7 @@ def is_importable(value: Any) -> bool:
 
 
 def _ufunc(value: Any) -> Expansion:
-    """One of numpy's or scipy's own; what `numpy.frompyfunc` made of a function keeps that where nobody can see it."""
+    """A ufunc of numpy or scipy; one made by `numpy.frompyfunc` hides its function."""
     name = str(value.__name__)
     for home in ("numpy", "scipy.special"):
         if getattr(sys.modules.get(home), name, None) is value:

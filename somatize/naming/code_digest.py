@@ -85,7 +85,7 @@ class Reach:
         self._todo: deque[tuple[str, Any]] = deque()
 
     def root(self, thing: Any, place: str = "the node") -> bytes:
-        """The digest of a thing a node runs, down to what it wraps; and of what was patched on a library's class."""
+        """The digest of a node's object, down to what it wraps, and of patches on a library's class."""
         patched: list[bytes] = []
         for home in _wrapped(thing):
             self._roots.add(id(home))
@@ -111,7 +111,7 @@ class Reach:
         return found
 
     def now(self, value: Any, place: str) -> bytes:
-        """`value`, for what is watched otherwise."""
+        """`value`, if it is checked by other means."""
         return content(value, place, self.resolver)
 
     def meet(self, module: Any) -> bool:
@@ -501,7 +501,7 @@ class Reach:
     # What is read from outside
 
     def _note_read(self, function: types.FunctionType, value: Any, name: str, uses: list[Use]) -> None:
-        """Note what the uses of a value that is found under a name read from outside."""
+        """Note the external reads of the uses of a value found under a name."""
         if value is os.environ or value is os.getenv:
             for use in uses:
                 self._environment(function, value, use)
@@ -632,7 +632,7 @@ def _called(value: Any, rest: tuple[str, ...]) -> list[str]:
 
 
 def _is_as_made(module: types.ModuleType, name: str, value: Any) -> bool:
-    """Whether what a library's module has under a name is, as far as can be seen, what it was made with."""
+    """Whether a library's attribute is, as far as can be seen, the one that the library defined."""
     if _is_code(value) or callable(value):
         home, called = named_words(value)
         if home == "None":

@@ -61,7 +61,7 @@ _NOTED = "_somatize_arguments"
 
 
 class Argument:
-    """One argument as it was bound: its digest and how a sentence shows it; or what is held; or why it has no name.
+    """One bound argument: its digest and its text for messages; or the held object; or why it has no name.
 
     With a digest, what is held are the classes of the objects in it.
     """
@@ -85,7 +85,7 @@ _SIGNATURES: WeakKeyDictionary[type, inspect.Signature] = WeakKeyDictionary()
 
 
 def record(node: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Note what a node is being constructed with. Raises `TypeError` where its class takes nothing."""
+    """Note the arguments of a node under construction. Raises `TypeError` if its class takes none."""
     cls = type(node)
     if cls.__init__ is object.__init__:
         if args or kwargs:
@@ -158,7 +158,7 @@ def noted(value: Any, place: str) -> Argument:
 
 
 def is_large(value: Any) -> bool:
-    """Whether naming a value would take so long, some tens of milliseconds, that it waits until a name is asked for."""
+    """Whether naming a value would take tens of milliseconds, so that it waits until a name is needed."""
     shape = getattr(value, "shape", None)
     size = getattr(value, "nbytes", None)
     if size is None and type(shape) is tuple and set(map(type, shape)) <= {int}:  # a frame

@@ -31,7 +31,7 @@ def tree_digest(value: Any, place: str, resolve: Resolve) -> bytes:
 
 
 class _OpenValue:
-    """A value taken apart: how far its parts are gone through, and what was made of each."""
+    """A container being hashed: its position, and the digests of its parts."""
 
     __slots__ = ("at", "expansion", "value", "words")
 
@@ -229,7 +229,7 @@ class _Levels:
         self._room = LARGEST
 
     def descend(self, level: Sequence[Any], depth: int) -> None:
-        """Say one level, and put what lies below it `ahead`."""
+        """Hash one level, and put the level below it into `ahead`."""
         kinds = set(map(type, level))
         if kinds <= SCALARS:
             self._say(level if kinds <= _NUMBERS else shortened(level, kinds))
@@ -310,7 +310,7 @@ class _Levels:
         return list(one.values())
 
     def _records(self, dicts: Sequence[Any], sizes: list[int]) -> list[list[Any]]:
-        """Dicts whose keys are told apart by comparing them: the keys of each kind of record, then which each is."""
+        """Hash dicts that are compared by their keys: the keys of each kind of record, then the kind of each dict."""
         keys = list(dicts[0])
         if len(set(sizes)) == 1 and list(chain.from_iterable(dicts)) == keys * len(dicts):
             if _mixed(dicts, dicts[0].values()):

@@ -19,7 +19,7 @@ class Read(NamedTuple):
     kind: str
     """One of the keys of `UNSEEN`."""
     of_input: bool = False
-    """Whether it reads what was handed to the function, so that a `Path` in the input says it."""
+    """Whether it reads something handed to the function, so that a `Path` in the input names it."""
 
 
 UNSEEN = {
@@ -47,7 +47,7 @@ _CURES = {
 
 
 def unseen(reads: Iterable[Read]) -> str:
-    """A sentence about reads: the lines, what a name cannot see there, and the cures."""
+    """A message about reads: their lines, what a name cannot see, and the cures."""
     found = list(dict.fromkeys(reads))
     kinds = list(dict.fromkeys(read.kind for read in found))
     lines = ", ".join(f"{read.code} at {read.where}" for read in found[:8])

@@ -18,13 +18,13 @@ from msgpack import Packer
 from somatize.codecs.registry import PACKING, SCALARS, TEXTS, Ext, packer
 
 SCHEME = 2
-"""The version of how names are made, a part of each: what was kept under another one is not found."""
+"""The version of names, part of each: results kept under another version are not found."""
 
 SIZE = 32
 """The bytes of a digest."""
 
 LONG = 1024
-"""A text or bytes longer than this is hashed where it lies; what is packed is its digest."""
+"""A longer text is hashed in place and packed as its digest."""
 
 BATCH = 8192
 """The number of words packed at once, so that a long list is never packed as a whole."""
@@ -47,7 +47,7 @@ def worded(kind: str, *words: Any) -> bytes:
 
 
 def memory_digest(parts: Iterable[bytes | memoryview]) -> bytes:
-    """The digest of memory that comes in pieces, hashed where it lies."""
+    """The digest of memory in several pieces, without copying."""
     state = hasher()
     for part in parts:
         state.update(part)

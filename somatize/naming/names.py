@@ -37,7 +37,7 @@ _SEEN: dict[int, tuple[weakref.ref[Any], dict[str, Argument | None]]] = {}
 
 
 def first_seen(thing: Any) -> dict[str, Argument]:
-    """The attributes with a leading underscore, named as they were when this was first asked of the object.
+    """The private attributes as they were named when the object was first seen.
 
     What cannot be named has an `Argument` that says so.
     """
@@ -431,7 +431,7 @@ class Name:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts by name, as plain values: what is kept beside a value, and what `difference` compares."""
+        """The parts by name as plain values: stored beside the value, and compared by `difference`."""
         state = self._state and self._state.hex()
         return {**self._own(), "state": state, "before": dict(self._before), "modes": self._modes}
 
@@ -444,7 +444,7 @@ class Name:
 
 
 def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held: set[int] | None = None) -> Name:
-    """The name of what a graph was given; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`.
+    """The name of a graph's input; with kind ``"item"``, of one item of a mapped node. Raises `Unnameable`.
 
     `held` are the codes that were looked at already, by their ids, and need not be again.
     """
@@ -570,7 +570,7 @@ class Naming:
         self._held: dict[int, bool] = {}
 
     def name_of(self, thing: Any, marks: NodeMarks, before: Mapping[str, Name] | Name) -> Name:
-        """The name of what a node would give; `before` is the `given` of a root, or the names of what feeds it by id.
+        """The name of a node's result; `before` is the `given` of a root, or the names of predecessors by id.
 
         Raises `Unnameable`, which does not say the node's id, as that is not known here.
         """

@@ -120,7 +120,7 @@ def _of_function(function: types.FunctionType, code: bool) -> list[Any]:
 
 
 def carries_gradient(value: Any) -> bool:
-    """Whether a gradient is to flow through a tensor or a Module's parameter in `value`, however deep it lies."""
+    """Whether a gradient has to flow through a tensor or a Module's parameter anywhere in `value`."""
     if type(value) in SCALARS or not tensors.watches_gradients():
         return False
     try:

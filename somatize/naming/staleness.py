@@ -95,7 +95,7 @@ class Watches:
 
     def __init__(self) -> None:
         self.state = True
-        """Whether the state of torch's modules is looked at, or settled by what the user called it."""
+        """Whether the state of torch's modules counts, or was named by the user."""
         self._globals: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._functions: list[tuple[Any, Any, Any, Any, int, Any]] = []

@@ -26,7 +26,7 @@ class ForwardRange(NamedTuple):
     until: int | None = None
 
     def end(self, highest: int) -> int:
-        """The last forward that is meant of a run whose last is `highest`."""
+        """The last forward of the range in a run whose last is `highest`."""
         return highest if self.until is None else min(self.until, highest)
 
 
@@ -49,7 +49,7 @@ def columns_of(
 
 
 def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: ForwardRange, *, unsaid: bool) -> Columns:
-    """As `reader.forwards` does it: what is missing is looked for once more, and is then lost."""
+    """Look once more for missing forwards, as `reader.forwards` does; those still missing are lost."""
 
     def work(view: StoreSnapshot) -> tuple[Columns, int]:
         lines = lines_of(view, run)
@@ -96,7 +96,7 @@ def _read(lines: RunLines, of: Sequence[str], stretch: ForwardRange, *, unsaid: 
 
 
 def _by_stream(columns: Columns, streams: Sequence[Said], of: Sequence[str]) -> None:
-    """Put the series of streams where they were asked for."""
+    """Put the series of streams in the places they were requested for."""
     if streams:
         made = [series for said in streams for series in said.series(len(columns))]
         columns.series = sorted([*columns.series, *made], key=lambda series: of.index(series.of))

@@ -31,7 +31,7 @@ _SETTLED = 0.15
 
 
 def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, theme: str | None, title: str) -> Any:
-    """A widget of these runs; whoever zooms into a range of forwards sees more of them."""
+    """A widget of these runs that shows more forwards of a range when it is zoomed into."""
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
     shown = plotly_backend.widget(picture.data, picture.layout)
     keys = keys_of(columns[0])
@@ -161,7 +161,7 @@ def progress(
 
 
 def _columns(store: Place, runs: Sequence[str | None], names: Sequence[str]) -> list[Columns]:
-    """The columns of runs. Raises `UnknownName` if no run has any of the names; else a panel says what is not said."""
+    """The columns of runs. Raises `UnknownName` if no run has any of the names; a panel notes those missing."""
     try:
         return [columns_of(store, run, names) for run in runs]
     except UnknownName:

@@ -1,4 +1,4 @@
-"""Forwards of a run read from a store: which are asked for, and their rows and facts, at once or page by page.
+"""Forwards of a run read from a store: rows and facts, all at once or page by page.
 
 Each stretch is read in a look of its own. So an answer of any length takes little memory, and while somebody reads it
 slowly no snapshot is held, which would keep the pages that writers use again.
@@ -30,7 +30,7 @@ Place: TypeAlias = Store | str | os.PathLike[str]
 
 @contextmanager
 def opened_at(store: Place) -> Iterator[Opened]:
-    """The store that is meant; one given by its path must exist, and is let go of after."""
+    """Open a store that is given as a Store or by the path of an existing one; the latter is closed after."""
     if isinstance(store, Store):
         yield store.opened
         return
@@ -76,7 +76,7 @@ def rows_of_block(
     said: Callable[[Chunk, str, int], list[Any]] = Chunk.texts,
     since: int = 0,
 ) -> Rows | None:
-    """The rows of a block from forward `since` on, put right by what was said late; None, with a warning, if damaged.
+    """The rows of a block from forward `since` on, with late facts applied; None, with a warning, if damaged.
 
     `said` reads a summarised field: as its texts, or with `Chunk.said` as floats where that says the same.
     """
@@ -186,7 +186,7 @@ def told_in(opened: Opened, run: str, numbers: Sequence[int]) -> Iterator[tuple[
 
 
 class _Table(NamedTuple):
-    """Rows in order, from which number on, and which was the highest there was of the numbers asked for."""
+    """Rows in order, the number they start at, and the highest number of the range."""
 
     rows: list[Row]
     first: int

@@ -194,7 +194,7 @@ def _cell(cell: Cell) -> str:
 
 
 def when(seconds: float | None) -> str:
-    """A moment, in the time of whoever makes the page."""
+    """A time, in the time zone of the process that makes the page."""
     return "" if not seconds else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
@@ -580,7 +580,7 @@ class _Page:
 
 
 def _read(view: StoreSnapshot, run: str | None) -> tuple[dict[str, Any], dict[str, Any], Digest, list[str]]:
-    """The run's totals, what it says of itself, what its facts say, and what was summarised."""
+    """The run's totals, its provenance, the digest of its facts, and its summarised fields."""
     lines: RunLines = lines_of(view, run)
     row = run_row(lines)
     row["forwards"] += row["holes"]

@@ -190,7 +190,7 @@ class Live:
         self._heard(sink)
 
     def _heard(self, sink: LiveSink) -> None:
-        """Something was said of a forward; one that goes on has its number from then on, as it has in a record."""
+        """Note that something was said of a forward; an open one gets its number then, as in a record."""
         self._turns.alone(partial(self._take_heard, sink))
         self._stir()
 
@@ -216,7 +216,7 @@ class Live:
             self._stir()
 
     def _hear(self, fact: Mapping[str, Any]) -> None:
-        """Take a fact that is the engine's, or nobody's, or is none; which of them is seen by making it one."""
+        """Take a fact of the engine or of a user; making the fact shows which it is."""
         made = said(fact)
         if made["fact"] in KINDS:
             self._by_hand.tell(made)
@@ -300,7 +300,7 @@ class Live:
                 self._tally.add(time.time(), sink)
 
     def _settle(self) -> None:
-        """The rows of forwards still going on say what is known of them."""
+        """Update the rows of open forwards."""
         self._number_old()
         for sink in list(self._going_on.values()):
             if sink.row >= 0:
@@ -338,7 +338,7 @@ class Live:
         return plotly_backend.figure(picture.data, picture.layout)
 
     def picture(self, theme: str | None = None) -> Picture:
-        """The traces and the layout of `figure`, as plain dicts; plotly is not asked."""
+        """The traces and the layout of `figure` as plain dicts, without plotly."""
         return progress_picture([self._snapshot()], theme=theme, title=self._title, live=True)
 
     def _snapshot(self) -> Any:
@@ -376,7 +376,7 @@ class Live:
         self._viewed().show()
 
     def close(self) -> None:
-        """Draw the last state and stop drawing; nothing else stops, and what is told is still tallied."""
+        """Draw the last state and stop drawing; facts are still counted."""
         self._closed = True
         if self._view is not None:
             self._view.close()

@@ -45,7 +45,7 @@ class Texts:
         self._texts: dict[int, str] = {}
 
     def put(self, row: int, text: str, value: float | None) -> None:
-        """`text`, which is the number `value` or none, was said of a row; what was said before of it is forgotten."""
+        """Set the text of a row, which is the number `value` or none; replaces the previous one."""
         if self.kinds[row] == _TEXT:
             del self._texts[row]
         if value is not None and repr(value) == text:
@@ -77,7 +77,7 @@ class Numbered(Protocol):
 
 
 class LiveColumns:
-    """The forwards that have a number: a row each. Whoever changes it holds the lock of its Live.
+    """One row per numbered forward. The caller holds the lock of its Live.
 
     The columns are longer than there are rows: they grow by blocks, so that a row costs no more than what is said.
     """
@@ -140,7 +140,7 @@ class LiveColumns:
                 column.extend(more)
 
     def wrote(self, row: int, writer: int) -> None:
-        """A forward is another's, from a store; what is told beside those is nobody's of them."""
+        """Mark a row as replayed from a stored writer."""
         writers = self.drawn.writers
         self._fill_writers(writers, row)
         writers.append(writer)
@@ -151,7 +151,7 @@ class LiveColumns:
             writers.extend([max(writers, default=-1) + 1] * (rows - len(writers)))
 
     def end(self, row: int, nodes: int, state: int, took_us: int, when: float, why: str | None) -> None:
-        """A forward that has a number ended, or is lost, or goes on elsewhere."""
+        """Set the end of a numbered forward: ended, lost, or continued elsewhere."""
         drawn = self.drawn
         drawn.states[row] = state
         ended = state not in (LOST, OPEN)

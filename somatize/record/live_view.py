@@ -39,7 +39,7 @@ def _thinned(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def still(live: Drawable, *, pictured: bool) -> dict[str, Any]:
-    """The figure as an output that nobody redraws; `pictured` by kaleido, if that is installed.
+    """The figure as a static output; `pictured` by kaleido, if that is installed.
 
     Pages that run no scripts show the picture. HTML, which needs the network to show, stands in only where there is
     no picture: what converts notebooks prefers it.
@@ -76,7 +76,7 @@ PERIOD = 0.1
 _SHARE = 0.02
 """The part of the time that drawing may take from the forwards."""
 _BYTES_PER_SECOND = 400_000
-"""Well under what a notebook server passes on before it drops messages."""
+"""Below the rate at which a notebook server drops messages."""
 _MOST_BYTES, _MESSAGES_AT_END = 140_000, 100
 """The size limit of one redraw, the rest goes with the next ones; and the number of redraws at the end."""
 _AGAIN = 0.25
@@ -132,7 +132,7 @@ class LiveView:
             self._stirred.set()
 
     def canvas(self) -> Canvas:
-        """The widget, made when first asked for; from then on a thread keeps it up to date."""
+        """The widget, made on first use; a thread then keeps it up to date."""
         with self._lock:
             if self._canvas is None:
                 self._canvas = notebook.canvas(plotly_backend.script, self._whole, self.show, self._heard)

@@ -48,11 +48,11 @@ class ByHand(Generic[S]):
         """Whether anything was ever told by hand."""
 
     def going_on(self) -> S | None:
-        """The forward that is told by hand here and has not ended."""
+        """The open forward that is told by hand here."""
         return self._going_on.get(_here()[0]) if self._going_on else None
 
     def tell(self, fact: Fact) -> None:
-        """Tell a fact to the forward that goes on here, or to a new one. Raises `FactError` unless it is whole."""
+        """Tell a fact to the open forward, or to a new one. Raises `FactError` unless the fact is complete."""
         try:
             check(fact)
         except FactError as error:
@@ -80,7 +80,7 @@ class ByHand(Generic[S]):
             sink.closed()
 
     def real_one_begins(self) -> None:
-        """A forward of the engine begins here: what was told by hand until now is over."""
+        """End the forward told by hand, because one of the engine begins."""
         self._end_the_dead()
         place = watchers.HERE.get()
         key = _here()[0]

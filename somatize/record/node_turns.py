@@ -123,7 +123,7 @@ def _place_of(turn: NodeTurn, order: dict[int, int]) -> tuple[float, int, bool, 
 
 
 def _place_slices(turns: list[NodeTurn]) -> None:
-    """Turns on a host are told by the clock of their slice; put them into the middle of the round trip."""
+    """Move turns at a host, which have the clock of their slice, to the middle of the round trip."""
     for host in {turn.where.host for turn in turns if turn.ending == "left"}:
         there = [turn for turn in turns if turn.where.host == host]
         first = there[0].ending == "left"

@@ -200,7 +200,7 @@ def _duration_ticks(low: float, high: float, size: float) -> _Ticks:
 
 
 def _room(low: float, high: float, *, from_zero: bool) -> list[float]:
-    """A range with some room around what is drawn, also if that is one number."""
+    """A range with a margin, also for a single number."""
     if from_zero and low >= 0:
         return [0.0, high * 1.08 if high else 1.0]
     room = (high - low) * 0.06

@@ -56,7 +56,7 @@ _ENDS = ((BROKE, "broke"), (INTERRUPTED, "interrupted"), (LOST, "lost"), (OPEN, 
 
 
 def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
-    """Sentences about one run: its forwards and how they ended, what was said oddly, where it was resumed."""
+    """Sentences about one run: how its forwards ended, odd values, where it was resumed."""
     columns = strokes.columns
     notes = [_ends(columns)]
     for what, where in [(columns, "forward"), *((line, "batch") for line in columns.outside)]:
@@ -105,7 +105,7 @@ def _writers(strokes: Strokes, *, brief: bool) -> str:
 
 
 def resumed_at(strokes: Strokes) -> list[int] | None:
-    """The rows at which another writer goes on; None if several wrote at the same time."""
+    """The rows at which another writer continues; None if several wrote at the same time."""
     segments = strokes.segments
     if any(before[-1] > after[0] for before, after in pairwise(segments)):
         return None
@@ -271,7 +271,7 @@ _LABEL, _TO_LEGEND = 28, 46
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Traces and a layout, plain dicts: what a plotly figure is made of.
+    """A plotly figure as plain dicts: traces and a layout.
 
     And what a picture of a part of it has in common with it: the scale of each panel of numbers, and which series have
     a mean.
@@ -300,7 +300,7 @@ def progress_picture(
     whole: Picture | None = None,
     live: bool = False,
 ) -> Picture:
-    """A panel per number that was asked for, and below them how long each forward took, all over one axis of forwards.
+    """A panel per number, and below them the durations, over one axis of forwards.
 
     `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
     mean is taken, 0 for no mean, None for a twentieth of them, where a series does not hold each value for a while.

@@ -467,7 +467,7 @@ def _column_points(block: Stored, path: str) -> list[tuple[int, float]]:
 
 
 def _patched(lines: RunLines, block: Stored, path: str, points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The same points, put right by what was said late and is not committed yet."""
+    """The points, corrected by facts that were said late and are not committed yet."""
     held = block.forwards
     late = {
         n: texts[path] for n, texts in lines.late.items() if path in texts and held[0] <= n <= held[-1] and n in held

@@ -71,7 +71,7 @@ _HASTE = 0.5
 
 
 class Teller:
-    """Says of a run where and by what it is made: what is known at once, at once; the rest from a thread."""
+    """Writes run metadata: process details at once, git details from a background thread."""
 
     def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
         writer.tells(msgpack.packb(run_info.plain({**run_info.of_process(), "about": about})))
@@ -154,7 +154,7 @@ class ForwardSink(Pending):
         self.entered.append(node)
 
     def say(self, fact: Fact) -> None:
-        """Take a fact said to the recorder while the forward goes on; it is written when this returns."""
+        """Write a fact said to the recorder during the forward; it is written when this returns."""
         self.writer.says_to(self, fact)
 
     def closed(self) -> None:
@@ -185,7 +185,7 @@ class ForwardSink(Pending):
         writer.ends(self, state, took_us)
 
     def _remembered(self) -> None:
-        """Let this context know that it closed, where no engine did: it was opened by whoever tells it."""
+        """Let this context know that it closed, if no engine opened it."""
         recorder = self.writer.recorder()
         if recorder is None:
             return
@@ -313,7 +313,7 @@ class Recorder:
         self._say_to(sink if type(sink) is ForwardSink and sink.writer is writer else None, made, fact)
 
     def _say_to(self, sink: ForwardSink | None, made: Fact, fact: Mapping[str, Any]) -> None:
-        """Say a fact to a forward, or to the run; `made` is what was made of it."""
+        """Say a fact to a forward, or to the run; `made` is the checked fact."""
         writer = self._writer
         if sink is None or sink.forgotten:
             writer.says_of_run(made)
@@ -372,7 +372,7 @@ class Recorder:
         return sink
 
     def note(self, fact: Mapping[str, Any]) -> None:
-        """Say a fact of the run as a whole, whatever forward goes on or went before; `about` gives it back.
+        """Say a fact of the run as a whole, during or between forwards; `about` gives it back.
 
         Raises `FactError` for what has no kind or is the engine's, and `RecorderClosed`.
         """

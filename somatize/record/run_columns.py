@@ -173,7 +173,7 @@ class _Line:
 
 
 class Outside:
-    """The facts of a run itself that a figure asks for: numbers by stream, and of others how often they were said."""
+    """Facts of a run itself for a figure: numbers by stream, and counts of other numbers."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._split: dict[str, list[tuple[str, str]]] = {}
@@ -203,7 +203,7 @@ class Outside:
                 self.counts[name] = self.counts.get(name, 0) + 1
 
     def fill(self, columns: Columns) -> None:
-        """Give the columns of a run what was said outside of its forwards."""
+        """Add the values said outside of forwards to the columns of a run."""
         columns.outside = [line.columns(columns.run) for line in self._lines.values()]
         columns.said_outside = dict(self.counts)
 
@@ -236,7 +236,7 @@ def kind_of(value: float) -> int:
 
 
 class Series:
-    """One said number over the rows of a `Columns`: what is drawn, and beside it what was really said.
+    """One said number over the rows of a `Columns`: drawn values, and the original texts of odd ones.
 
     `values` has a finite number or `GAP` per row, `kinds` one byte per row (`NOTHING`, `NUMBER`, `NAN`, `INF`,
     `MINUS_INF`, `WORDS`), and `texts` some of the texts by row that were no number. `of` is what was asked for,
@@ -268,7 +268,7 @@ class Series:
             self.put(-1, text)
 
     def put(self, row: int, text: str) -> None:
-        """`text` was said of a row that is there; what was said before of it no longer counts."""
+        """Set the text of an existing row; replaces the previous one."""
         value = number(text)
         if value is None:
             self.values[row], self.kinds[row] = GAP, WORDS

@@ -1,4 +1,4 @@
-"""A run that another process records, read as it grows: what a live view of it is made of."""
+"""A run that another process records, read as it grows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDED, DIED, ENDED = "recorded", "died", "ended"
 
 
 class WriterActivity(NamedTuple):
-    """A process that records a run, or did: until `heard` it wrote, in seconds since 1970."""
+    """A process that records a run, or did; `heard` is its last writing, in seconds since 1970."""
 
     pid: int
     host: str
@@ -112,7 +112,7 @@ class Followed:
     # -- looking
 
     def look(self) -> bool:
-        """Read what is new; False if there was nothing.
+        """Read new content; False if there was none.
 
         Raises `NoStore` where something else lies at the path, `NewerFormat`, and `DamagedStore` of files that have
         not changed for a second: a store that is just being made, copied, removed or replaced is waited for.
@@ -155,7 +155,7 @@ class Followed:
         return directory.identity(self.path) == opened.identity
 
     def _has_settled(self) -> bool:
-        """Whether what is wrong with the files is damage: they are not about to come, or to go."""
+        """Whether faulty files are damaged, and not just being made or removed."""
         said = directory.has_format(self.path)
         if not said:
             return said is False or not directory.may_become(self.path)

@@ -75,7 +75,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _within(text: str) -> str:
-    """A word that is a URL, a header, a program, or JSON, with what is secret in it hidden."""
+    """A URL, header, program or JSON with its secrets hidden."""
     text = _IN_URL.sub(rf"\g<scheme>\g<user>:{MASK}@", text)
     text = _ALONE_IN_URL.sub(rf"\g<scheme>{MASK}@", text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
@@ -118,7 +118,7 @@ def _cwd() -> str:
 
 
 def of_code(*, diff: bool) -> dict[str, Any]:
-    """The versions of the libraries that are loaded, and the git commit; takes a while, and is asked once."""
+    """Versions of loaded libraries and the git commit; slow, so it runs once."""
     key = (_cwd(), diff)
     if key not in _known_code:
         _known_code[key] = {"git": _git(diff=diff), "versions": _versions()}
@@ -203,7 +203,7 @@ def _class_of(thing: Any) -> str:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The same value of plain types: mappings, lists, text, numbers, None; what is neither becomes its text.
+    """The same value in plain types: mappings, lists, text, numbers, None; others become their text.
 
     What UTF-8 cannot write, as a command line may hold, stands as an escape.
     """

@@ -29,7 +29,7 @@ HELD = 64
 _MOST_ROWS, _MOST_BYTES = 5000, 8 << 20
 """Limits of facts that one look reads; beyond them only columns are read."""
 _MOST_UNPACKED = 64 << 10
-"""Packed facts that are unpacked for where the time goes, at once: the newest. What is rare is always unpacked."""
+"""The size of packed facts unpacked at once for times: the newest. Rare kinds are always unpacked."""
 _LAST_SAID = 64
 """Parts of a run's own record that are looked at for log records when it is met first."""
 _LAST_BROKEN = 20
@@ -129,7 +129,7 @@ class _Look:
         self.is_wanted = re.compile(b"|".join(map(re.escape, marks))).search
 
     def _path(self, name: str) -> str:
-        """The path by which a name is read from columns now; what is read from facts, `Standing` finds by any."""
+        """The path of a name in columns; in facts `Standing` finds it by any path."""
         paths = readings(name)
         return next((path for path in paths if len(paths) > 1 and self.lines.was_summarised(path)), paths[0])
 
@@ -463,7 +463,7 @@ class ForwardCounts(NamedTuple):
 
 
 class GoingOn(NamedTuple):
-    """A forward that goes on: the nodes it is in, and since when, as far as it was written down."""
+    """An open forward: the nodes it is in and since when, as last written."""
 
     forward: int
     inside: tuple[str, ...]
@@ -499,7 +499,7 @@ class OpenTaskState:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds it will take from then on, if it goes on as it did; None where that can't be told."""
+        """Seconds until it ends at the present rate; None if unknown."""
         done = self.done - self._before
         if not self.total or done <= 0 or self.done > self.total:
             return None
@@ -508,7 +508,7 @@ class OpenTaskState:
 
 @dataclass
 class Curve:
-    """One said number over the forwards: its buckets, and what was said last."""
+    """One number over the forwards: its buckets, and the last value."""
 
     name: str
     buckets: Buckets

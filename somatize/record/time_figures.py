@@ -15,7 +15,7 @@ from .reader import ENDINGS, Spent, Where
 
 _MOST = 40
 _SPENT_ROW, _TWO, _BAR, _FIRST, _SPENT_TO_LEGEND = 40, 50, 0.36, 0.8, 32
-"""Heights: a node in pixels, one with two lines; in parts of that its bar and what is above its middle; the axis."""
+"""Heights in pixels: a node, one with two lines; in parts of these: its bar, its offset, the axis."""
 _WIDTH, _LETTER, _SMALL, _LINE = 365.0, 7.0, 6.0, 40
 """A narrow figure's width, that of a letter of either size, and how many of them leave a name room beside them."""
 _SPENT_PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}

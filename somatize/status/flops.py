@@ -327,7 +327,7 @@ class Counter:
         return True
 
     def end(self) -> FlopCount:
-        """Stop counting; what was counted."""
+        """Stop counting and return the count."""
         self._elsewhere.end()
         COUNTING.set(self._before)
         self._unwind()
@@ -456,7 +456,7 @@ class StepMode(NamedTuple):
 
 
 class MeasuredStep(NamedTuple):
-    """A step: how it ran, on how large a batch, and what was counted of it, where it was counted.
+    """A step: its mode, its batch size, and its count if it was counted.
 
     `recorded` is how many operations were recorded for a backward pass; None where that says nothing, as where
     something was compiled in it. `compiled` is whether anything was so far: what is compiled records others than where
@@ -516,7 +516,7 @@ class FlopEstimates:
         return times >= _due(self._counted.get(key, 0))
 
     def ran(self, step: MeasuredStep) -> MeasuredStep:
-        """A step has run; returns it as it is to be asked about."""
+        """Add a step that ran; returns it for later estimates."""
         mode, size, count = step[:3]
         if count is None:
             return self._ran_uncounted(step)

@@ -32,7 +32,7 @@ class StepQuery:
         self._graph = graph
         self._names: list[str] | None = None
         self.asleep = True
-        """Whether nobody has looked yet, so that nothing is told."""
+        """Whether nobody has looked yet, so that the sink is not told."""
 
     def step_here(self) -> int:
         """The step that runs in this context, or -1."""
@@ -98,7 +98,7 @@ class ForwardTasks:
     # -- where nobody looks
 
     def sleeps(self, forward: watchers.Forward) -> bool:
-        """Whether nothing need be told: nobody looks, and who does later asks."""
+        """Whether the sink need not be told, because nobody looks; a later viewer queries the forward."""
         tree = self._tree
         if self._counting is not None or tree.listeners.of_forwards or tree.looked or not tree.alive:
             return False
@@ -106,7 +106,7 @@ class ForwardTasks:
         return True
 
     def _asking(self) -> StepQuery | None:
-        """Whom to ask, of a forward that need not tell."""
+        """The object to query about a forward whose sink is not told."""
         if self._asked is None and self._forward is not None:
             self._asked = StepQuery(self._forward, self._graph)
         return self._asked
@@ -118,7 +118,7 @@ class ForwardTasks:
         return entered.made() if entered is not None else self.task
 
     def look(self) -> None:
-        """Somebody looks: the nodes that run have tasks."""
+        """Make tasks of the running nodes, for a viewer."""
         asked = self._asking()
         if asked is not None:
             self._at(asked, asked.forward.step)
@@ -238,7 +238,7 @@ class ForwardTasks:
         return self._counting is not None or bool(self._tree.listeners.of_forwards)
 
     def _ran(self, entered: Entered, fact: Fact) -> None:
-        """A node ran of which nobody saw anything, and nothing has to be undone."""
+        """Count a node that ran unseen; nothing has to be undone."""
         del self._nodes[fact["node"]]
         made = entered.over()
         if made is not None:

@@ -34,7 +34,7 @@ _new = tuple.__new__
 
 
 class Logs:
-    """The last records that came by, and who is told of the next."""
+    """The last log records, and the listeners of new ones."""
 
     __slots__ = ("__weakref__", "_current", "_listeners", "find", "kept", "say")
 
@@ -42,12 +42,12 @@ class Logs:
         self.kept: deque[LogEntry] = deque(maxlen=history)
         self.say: Callable[[logging.LogRecord, LogEntry], object] | None = None
         self.find: Callable[[str, str | None], Task | None] | None = None
-        """Finds the task of a record that came back from a host, by node and what the host knows it by."""
+        """Finds the task of a record from a host, by node and the host's key of the task."""
         self._current = current
         self._listeners = listeners
 
     def forget(self) -> None:
-        """Keep nothing of what came by, and tell nobody."""
+        """Drop the records and the listeners."""
         self.kept.clear()
         self.say = self.find = None
 
@@ -134,7 +134,7 @@ class StatusHandler(logging.Handler):
         self.logger = logger
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Let a record be kept, and reach the last resort if nobody else would handle it."""
+        """Keep a record, and pass it to the last resort if no other handler would take it."""
         logs = self._logs()
         if logs is not None and (self.once is None or self.once.first(record)):
             try:
@@ -371,7 +371,7 @@ class LogConfiguration:
             self._leave()
 
     def _leave_to(self, later: LogConfiguration) -> None:
-        """One that was made later goes on, and brings back what was before this one."""
+        """Undo the changes of this one below a later one, which stays."""
         later._level_before, later._before = self._level_before, self._before
         later._aside = [*self._aside, *(handler for handler in later._aside if handler is not self._handler)]
 

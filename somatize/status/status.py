@@ -270,7 +270,7 @@ class Status:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks open just now that are nobody's child; the others are their `children`."""
+        """The open tasks that have no parent; others are in their `children`."""
         return self._tree.look()
 
     @property
@@ -360,11 +360,11 @@ class Status:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody sees it any more: it was closed, or it is a copy in another process."""
+        """Whether it was closed, or is a copy in another process."""
         return not self._tree.alive
 
     def close(self) -> None:
-        """Put everything back: tasks still open are ended and marked, handlers taken away, nobody told any more."""
+        """Undo everything: open tasks are ended and marked, handlers and listeners removed."""
         display, self._display = self._display, None
         try:
             if display is not None:

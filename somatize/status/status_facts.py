@@ -43,7 +43,7 @@ class Speaking:
         self.level = level
         self._clock = clock
         self._open: dict[Task, tuple[Any, ...] | None] = {}
-        """The open tasks, and of each what was said last."""
+        """The open tasks, with the last fact of each."""
         self._saying = threading.local()
         self._prefix = f"{os.getpid()}-{secrets.token_hex(4)}"  # a reader asks whether that process lives
         self._count = 0
@@ -131,7 +131,7 @@ class Speaking:
         self._say(said(fact))
 
     def is_cause(self) -> bool:
-        """Whether what happens here happens because a watcher is told something."""
+        """Whether the current event was caused by telling a watcher."""
         if getattr(self._saying, "busy", False):
             return True
         name = threading.current_thread().name
@@ -190,7 +190,7 @@ def _told(watcher: Any, fact: Fact, in_forward: bool) -> None:
 
 
 def _within_watching() -> bool:
-    """Whether one of the functions is at work in this thread by which watchers are called; they call nobody else."""
+    """Whether a function that calls watchers is running in this thread."""
     frame: FrameType | None = sys._getframe(2)
     of_watching, of_places = vars(watching), vars(forwards)
     while frame is not None:

@@ -88,7 +88,7 @@ class Listeners:
     def __init__(self) -> None:
         self.everyone: tuple[_Subscription, ...] = ()
         self.followers: tuple[_Subscription, ...] = ()
-        """Those of them who want updates; nobody reads a clock for others."""
+        """Listeners that want updates; only for them the clock is read."""
         self.of_forwards: tuple[_Subscription, ...] = ()
         """Those who want the tasks of forwards and their nodes as well; for others none need be made."""
         self.renew()
@@ -99,7 +99,7 @@ class Listeners:
         self._inside = threading.local()
 
     def subscribe(self, listener: Listener, *, updates: bool = True, forwards: bool = True) -> Callable[[], None]:
-        """Send every event, or all but updates, to `listener` until what is returned is called, once or again.
+        """Send events to `listener`, all or without updates, until the returned function is called.
 
         Raises `BadOption` for what nobody can call, or would have to await or go through.
         """
@@ -149,7 +149,7 @@ class Listeners:
             self._inside.telling = False
 
     def clear(self) -> None:
-        """Nobody listens any more."""
+        """Remove all listeners."""
         self.everyone = self.followers = self.of_forwards = ()
 
     def _raised(self, listener: _Subscription) -> None:
@@ -164,7 +164,7 @@ class Listeners:
 
 
 class _Subscription:
-    """One subscription: a function subscribed twice is told twice, and each can be taken back alone."""
+    """One subscription: a function subscribed twice is called twice."""
 
     __slots__ = ("_listener",)
 
@@ -184,14 +184,14 @@ _MOST = 1e300
 """A count beyond this is none."""
 
 _BEFORE = 100_000_000
-"""Nanoseconds within which what is said to be done was done before the task began."""
+"""A task counts as begun by then if something is reported done within so many nanoseconds."""
 
 _LONGEST = 100 * 24 * 3600.0
 """An estimate beyond this many seconds says nothing, and is not given."""
 
 
 class NodeTasks(Protocol):
-    """Makes tasks of the nodes of an open forward when somebody looks."""
+    """Makes tasks of the nodes of an open forward on request."""
 
     def look(self) -> None:
         """Make the tasks of the nodes that are running."""
@@ -284,7 +284,7 @@ class Task:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds it will still take at this rate; None where nothing sensible can be said."""
+        """Seconds left at the present rate; None if unknown."""
         total, rate = self._total, self.rate
         if self.state != OPEN or total is None or rate is None or self._done > total:
             return None
@@ -366,7 +366,7 @@ class Task:
 
 
 class Entered:
-    """A node that runs, in place of its task, which is made when somebody asks: mostly nobody does.
+    """A running node whose task is made only when somebody looks.
 
     It stands in the chain of its context as a task does.
     """
@@ -406,7 +406,7 @@ class Entered:
 
 
 def looked_at(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """Tasks for somebody to look at: forwards among them are from now on shown."""
+    """Return the tasks for a viewer; forwards among them show their nodes from now on."""
     given = tuple(tasks)
     for task in given:
         if task._shown is not None:
@@ -426,7 +426,7 @@ def checked_total(total: object) -> float | None:
 
 
 def checked_number(what: str, given: object, otherwise: str = "") -> int | float:
-    """`given` as a number of Python, which holds on to nothing. Raises `BadOption` for what is none."""
+    """`given` as a Python number. Raises `BadOption` if it is none."""
     if isinstance(given, str):
         raise BadOption(f"{what}={given!r} is text; give a number{otherwise}")
     try:
@@ -440,7 +440,7 @@ def checked_number(what: str, given: object, otherwise: str = "") -> int | float
 
 
 THROTTLE = 100_000_000
-"""Nanoseconds between two updates of one task that listeners are told."""
+"""The least time in nanoseconds between two updates of one task."""
 
 _SMALL = 1 << 53
 
@@ -466,7 +466,7 @@ class Speaker(Protocol):
 
 
 class Tree:
-    """The open tasks of one Status. `clock` gives nanoseconds; `due` is asked to look again soon."""
+    """The open tasks of one Status. `clock` gives nanoseconds; `due` schedules another look."""
 
     __slots__ = (
         "__weakref__",
@@ -531,7 +531,7 @@ class Tree:
         return task
 
     def open_node(self, node: str, forward: Task, host: str | None, began: int) -> Task:
-        """A task for a node of `forward`, entered at `began`; nobody is told. Call it with the lock held."""
+        """Open a task for a node of `forward`, entered at `began`, without events. The lock must be held."""
         task = Task(self, node, None, forward, True, began)
         task.node = node
         task.host = host
@@ -590,7 +590,7 @@ class Tree:
             self._leave(task, kind)
 
     def end_unseen(self, task: Task) -> None:
-        """A quiet task ends that nobody was told of or looked at, so that nothing can be open in it."""
+        """End a quiet task that was never shown, so that it has no children."""
         if task.state is not OPEN:
             return
         task._ended = self.clock()
@@ -616,7 +616,7 @@ class Tree:
         task.where = None
 
     def updated(self, task: Task) -> None:
-        """Something about an open task is new: listeners are told now, or in a moment if they were just told."""
+        """Send an update of a task now, or soon if the last one was just sent."""
         if self.clock() - task._told >= THROTTLE:
             self._tell_update(task)
         elif not task._untold:
@@ -641,7 +641,7 @@ class Tree:
         return bool(self.untold)
 
     def look(self) -> tuple[Task, ...]:
-        """The open tasks that are nobody's child, for somebody to look at."""
+        """The open tasks without a parent, for a viewer."""
         self.looked = True
         return looked_at(self.roots)
 
@@ -651,7 +651,7 @@ class Tree:
         return roots + [task for root in roots for task in _below(root)]
 
     def close(self, mark: str = LEFT_OPEN) -> None:
-        """End what is open, and tell nobody from here on."""
+        """End all open tasks, and send no more events."""
         for task in reversed(list(self.roots)):
             self.end(task, EventKind.FINISHED, mark=mark)
         self.alive = False

@@ -63,7 +63,7 @@ class Throughput:
         self.glance: Callable[[Throughput], object] | None = None
         """Told in between, four times a second at most: for those who see it from elsewhere."""
         self.before: Callable[[], Any] | None = None
-        """Asked as a step begins and as it ends; what it says is in `began_in` and `ended_in` until the next."""
+        """Called at the begin and end of a step; its results are in `began_in` and `ended_in`."""
         self.began_in: Any = None
         self.ended_in: Any = None
         self._tree = tree
@@ -82,7 +82,7 @@ class Throughput:
         self._unsaid = self._glanced = 0
 
     def _forget(self) -> None:
-        """Begin anew, and tell nobody: what becomes of it in a forked child."""
+        """Start over in a forked child, without listeners."""
         self.tell = self.glance = self.before = self.began_in = self.ended_in = None
         self._begin()
 
@@ -173,12 +173,12 @@ class Throughput:
             self.glance(self)
 
     def finish(self) -> None:
-        """Say what is not said yet; nobody will ask again."""
+        """Report what was not reported yet, for the last time."""
         self.flush()
         self.tell = self.before = None
 
     def flush(self) -> None:
-        """Say what is not said yet."""
+        """Report what was not reported yet."""
         if self._unsaid and self.tell is not None:
             self._unsaid = 0
             self.tell(self)

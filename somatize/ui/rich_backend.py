@@ -1,4 +1,4 @@
-"""All that is asked of Rich, and the only module that imports it; and text as a terminal can show it.
+"""The interface to Rich, and the only module that imports it; text that a terminal can show.
 
 Names, log lines and errors may hold anything: markup, escape sequences, tabs, characters a terminal cannot encode or
 gives no width. They become `literal` text before Rich sees them.

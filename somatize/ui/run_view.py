@@ -261,7 +261,7 @@ def died(followed: Followed, now: float) -> str:
 
 
 def pace(followed: Followed, standing: Standing, now: float) -> float | None:
-    """Forwards a second; None where it stands still, or nobody writes it."""
+    """Forwards per second; None if the run stands still or has no live writer."""
     speed = standing.rate()
     if speed is None or followed.state != RECORDED or standing.last is None:
         return None
@@ -321,7 +321,7 @@ class RunView:
     def __init__(
         self, followed: Followed, *, footer: str = "", note: str = "", clock: Callable[[], float] = time.time
     ) -> None:
-        """`footer` is what stands at the bottom at the right, `note` what is said above it."""
+        """`footer` is the text at the lower right, `note` the line above it."""
         self.followed = followed
         self.footer = footer
         self.note = note
@@ -361,7 +361,7 @@ class RunView:
         return [note, line] if self.note else [line]
 
     def _beside(self, standing: Standing, options: ConsoleOptions, height: int) -> list[Text]:
-        """Two columns under the head: what was said at the left, where the time goes at the right."""
+        """Two columns below the heading: logs at the left, times at the right."""
         left = int(options.max_width * _BESIDE)
         now = self._clock()
         whole = Parts(self.followed, standing, options, now)
@@ -411,7 +411,7 @@ def _time_and_tasks(parts: Parts, height: int) -> list[Text]:
 
 
 def _arranged(wanted: list[_Wanted], height: int, *, airy: bool) -> list[Text]:
-    """The parts one above the other: each what it needs, in their order, and then what is left, in turns."""
+    """The parts above each other: each its minimum in order, then the rest in turns."""
     sizes = [len(part.make(part.most)) for part in wanted]
     apart = airy * max(0, sum(size > 0 for size in sizes) - 1)
     room = height - apart
@@ -437,7 +437,7 @@ def _arranged(wanted: list[_Wanted], height: int, *, airy: bool) -> list[Text]:
 
 
 def _plotted(standing: Standing, options: ConsoleOptions, height: int) -> _Wanted:
-    """The curves, one above the other; where nothing was said, how long forwards took."""
+    """The curves above each other; without any, the durations of forwards."""
     curves = [curve for curve in standing.curves[1:] if curve.last is not None] or [standing.took]
     most = min(_HIGH * len(curves), max(_LOW, height * 2 // 3))
 

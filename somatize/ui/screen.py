@@ -277,7 +277,7 @@ class Screen:
         self.changed = True
 
     def _stopped(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Ctrl-Z: give the terminal back, stop, and take it again when this goes on."""
+        """Handle Ctrl-Z: give the terminal back, stop, and take it again on continuing."""
         self._give_back()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -345,12 +345,12 @@ def in_lines(followed: Followed, stream: TextIO, *, every: float = 10.0, until_e
 
 
 def is_over(followed: Followed) -> bool:
-    """Whether there is a run that nobody records any more."""
+    """Whether the run exists and has no live writer."""
     return followed.state in (DIED, ENDED)
 
 
 def speaks_utf8(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a terminal shows more than ASCII: the stream is of UTF-8 and so is the locale that was asked for.
+    """Whether a terminal shows more than ASCII: both the stream and the locale are UTF-8.
 
     Python writes UTF-8 where the locale is plain C too, and then says so in LC_CTYPE: that is not counted.
     """

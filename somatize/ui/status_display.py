@@ -33,7 +33,7 @@ _LONGEST = 4096
 
 
 class Region:
-    """The lines, and the streams they are kept apart from: what is printed goes above them, as it was written."""
+    """The lines at the bottom, and the streams whose output goes above them unchanged."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -88,7 +88,7 @@ class Region:
                 self._drawn = 0
 
     def close(self) -> None:
-        """Take the lines away, and give the streams back to whoever still has the ones made here."""
+        """Remove the lines, and restore the streams that are still redirected."""
         with self.lock:
             if not self.open:
                 return
@@ -110,7 +110,7 @@ class Region:
                 handler.stream = stream.stream
 
     def forked(self) -> None:
-        """In a forked child: the parent draws, and what the child prints it prints as it is."""
+        """In a forked child: the parent draws, and the child's output passes unchanged."""
         self.lock = threading.RLock()
         self._drawn = 0
         if self.open:

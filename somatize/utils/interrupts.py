@@ -28,7 +28,7 @@ from somatize.errors import WorkerError
 T = TypeVar("T")
 
 _LOOKS = 0.2
-"""Seconds after which who waits for a piece of work looks whether somebody does it."""
+"""The interval in seconds at which a waiting thread checks that its work is being done."""
 
 
 class Descriptor(FileIO):
@@ -87,7 +87,7 @@ def _codes_of_handlers() -> set[CodeType]:
 
 
 class Alone:
-    """Does one piece of work after another, in whichever thread asks.
+    """Runs pieces of work one at a time, in the calling thread; a nested call is postponed.
 
     What is asked for in the middle of another piece by the same thread, as by a signal's handler, is done right after
     it: it does not wait for what it interrupted, and does not find it half done.
@@ -147,7 +147,7 @@ def start(work: Callable[[], object]) -> bool:
 
 
 class ServiceThread:
-    """Does pieces of work one after another in a daemon thread, while those who asked wait.
+    """Runs pieces of work one at a time in a daemon thread, while the callers wait.
 
     The thread starts when there is something to do and ends when there was nothing for `lingers` seconds. Where none
     can be started, and where a piece of work asks for another, that is done at once by who asks.
@@ -325,7 +325,7 @@ class Ticker:
             start(partial(_run, weakref.ref(self)))  # where none can be started, nothing is due any more
 
     def stop(self) -> None:
-        """The thread ends at its next look; nobody waits for it."""
+        """Let the thread end at its next look; does not wait."""
         self.stopped = True
         self._wake.set()
 

@@ -13,7 +13,7 @@ from somatize.errors import FactWarning, RecordWarning, WatcherWarning
 
 
 def warn_of(watcher: object, error: Exception, nothing_more: str) -> None:
-    """Warn that `watcher` raised, and is told nothing more of, or by, what `nothing_more` says."""
+    """Warn that `watcher` raised and is no longer told `nothing_more`."""
     try:
         shown = "".join(traceback.format_exception(error)).rstrip()
     except Exception:  # an exception may raise when it is looked at
@@ -25,12 +25,12 @@ def warn_of(watcher: object, error: Exception, nothing_more: str) -> None:
 
 
 def warn_of_sink(watcher: object, error: Exception) -> None:
-    """Warn that `watcher` raised, and is told nothing more of this forward."""
+    """Warn that `watcher` raised and is not told the rest of this forward."""
     warn_of(watcher, error, "of this forward")
 
 
 def warn_late(fact: Mapping[str, str]) -> None:
-    """Warn of what a node said when its forward had ended."""
+    """Warn of a fact that a node said after its forward had ended."""
     _say_aloud(
         f"node {fact.get('node')!r} said {fact['fact']!r} after its forward had ended; nobody was told",
         FactWarning,
@@ -38,7 +38,7 @@ def warn_late(fact: Mapping[str, str]) -> None:
 
 
 def warn_not_drawn(shown: str, error: Exception) -> None:
-    """Warn that what shows itself while the work goes on cannot be drawn any more."""
+    """Warn that a live view cannot be drawn any more."""
     _say_aloud(
         f"{shown} is drawn no more, as that raised {type(error).__name__}: {error}. What it is told is still counted, "
         "and the work goes on",

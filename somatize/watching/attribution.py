@@ -46,7 +46,7 @@ def closed_last_here(watcher: object) -> Any:
 
 
 def addressed(watcher: object, *, going_on: bool = False) -> Any:
-    """`sink_here` for a fact that is being said, or `Several`; what is said next here goes to the same forward.
+    """The `sink_here` of a fact being said, or `Several`; the next fact said here goes to the same forward.
 
     With `going_on`, forwards of the watcher are open somewhere. Of a fact that could be meant for several it is told
     once, and the next ones of this context belong to none of them.
@@ -206,7 +206,7 @@ class _Later:
         return bool(alike) and scope.base is None and _is_of_executor(scope)
 
     def lives_on(self, entry: Last, last: Last) -> bool:
-        """Whether between `last` and `entry` lies a context that may speak for itself."""
+        """Whether a context between `last` and `entry` may say facts of its own."""
         line = self._line(entry)
         return any(
             (scope.task is not None and not _is_done(scope))
@@ -248,7 +248,7 @@ def _context_of(task: Any) -> Any:
 
 
 def _may_be_over(scope: Scope) -> bool:
-    """Whether somebody else may speak for a context: it is silent and its thread or task is over, or it is a job."""
+    """Whether other contexts may say facts for this one: its thread or task is over, or it is an executor's job."""
     if scope.spoke and not _is_of_executor(scope):  # of which the next job may say nothing
         return False
     if scope.task is not None:

@@ -34,7 +34,7 @@ class Quiet:
     closed = True
 
     def task(self, name: str, total: float | None = None) -> Self:  # noqa: ARG002  as a Status has it
-        """A task that nobody sees."""
+        """A task that is not shown."""
         return self
 
     def track(self, items: Iterable[Any], name: str = "", total: float | None = None) -> _Items:  # noqa: ARG002
@@ -175,7 +175,7 @@ class Ctx:
     __slots__ = ("_key", "_running", "device", "node", "step")
 
     def __init__(self, node: str, device: str | None, step: int = -1, key: object = None, running: Any = ()) -> None:
-        """A ctx made by hand, to call a node's forward in a test, is watched by nobody."""
+        """Make a ctx by hand, to call a node's forward in a test; it has no watchers."""
         self.node = node
         self.device = device
         self.step = step

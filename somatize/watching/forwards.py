@@ -60,13 +60,13 @@ class Forward(Place):
     """
 
     tell: Watcher | None = None
-    """Tells every watcher; None when nobody watches. A watcher alone is told directly, unguarded."""
+    """Tells all watchers; None without any. A single watcher is told directly, unguarded."""
     doors: tuple[Door, ...] = ()
     """The watchers one by one; empty for a plain callable alone."""
     raised: tuple[Door, ...] = ()
-    """Those that raised: they are told nothing more, but closed with the others."""
+    """Watchers that raised: they are told nothing more, but closed with the others."""
     opened: tuple[Door, ...] = ()
-    """All of them, where some are told nothing as long as nobody looks at what they would show; see `rouse`."""
+    """All doors, where some are not told until a viewer looks; see `rouse`."""
     entering: Callable[..., object] | None = None
     gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
@@ -83,7 +83,7 @@ class Forward(Place):
         return self
 
     def share(self) -> None:
-        """From now on, whoever tells this forward's watchers takes the gate first."""
+        """Take the gate before telling watchers from now on."""
         if self.gate is None:
             # Whoever comes first gives it, without a lock that a signal's handler would wait for.
             self.gate = self.__dict__.setdefault("shared", threading.RLock())
@@ -116,7 +116,7 @@ class Forward(Place):
                 self.refuse(error)
 
     def refuse(self, error: Exception, call: Any = None) -> None:
-        """The only watcher there is raised: it is told nothing more of this forward.
+        """Stop telling the only watcher, which raised.
 
         Raises what came from outside, as from a signal's handler: that is not the watcher's.
         """
@@ -161,7 +161,7 @@ class Forward(Place):
                 self.refuse(error, self.entering)
 
     def enter_all(self, *where: str) -> None:
-        """`entering`, guarded, for whoever has it."""
+        """Call `entering` of every watcher that has it, guarded."""
         self._offer("entering", *where)
 
     def enter_only(self, door: Door) -> Callable[..., object]:
@@ -178,11 +178,11 @@ class Forward(Place):
         return enter
 
     def progress(self, node: str, done: int, total: int | None) -> None:
-        """Say how far a node is to whoever wants to know; under the gate."""
+        """Report the progress of a node to the watchers that want it; under the gate."""
         self._offer("progress", node, done, total)
 
     def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
-        """Say what became of a task that node code opened at a host, to whoever shows tasks; under the gate."""
+        """Report a task of node code at a host to the watchers that show tasks; under the gate."""
         self._offer("heard", host, node, said)
 
     def _offer(self, method: str, *said: object) -> None:
@@ -210,7 +210,7 @@ class Forward(Place):
         return tuple(door for door in self.opened if door not in self.raised) if self.opened else self.doors
 
     def rouse(self, sink: Any) -> None:
-        """Somebody looks: `sink` is told all that follows."""
+        """Tell `sink` everything from now on, because a viewer looks."""
         self.share()
         with self.gate:  # type: ignore[union-attr]
             if not self.over:
@@ -333,7 +333,7 @@ class Scope:
         task = task_here()
         self.task = None if task is None else weakref.ref(task)
         self.spoke = False
-        """Whether facts were said in it, so that nobody else speaks for it."""
+        """Whether facts were said in this context, so that no other says them for it."""
         self.depth: int = 0 if base is None else base.scope.depth + 1
         self.base = base if self.depth < _DEPTH else None
         """The entry of the context that this one was copied from."""
@@ -444,7 +444,7 @@ def remember(watcher: Any, sink: Any, within: Place | None, *, closed: bool) -> 
 
 
 def _waiting() -> frozenset[int]:
-    """The threads that wait for another one, or for whatever their event loop is told."""
+    """The threads that wait for another thread or for their event loop."""
     return frozenset(
         thread
         for thread, frame in sys._current_frames().items()

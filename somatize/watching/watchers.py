@@ -93,7 +93,7 @@ _ACCEPTED = "watching= takes a callable, a Recorder, or a list or tuple of them"
 
 
 def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = False) -> None:
-    """Let `forward` tell whoever is given in `watching`, opening sinks for those who want one.
+    """Let `forward` tell the watchers in `watching`, opening sinks for those that want one.
 
     In a `plain` forward one node is called after another: a sink that sleeps can ask which of them runs.
     Raises `WatchingError` for anything else than watchers, before any sink is opened.
@@ -161,7 +161,7 @@ def _tell(forward: Forward, doors: tuple[Door, ...], *, plain: bool) -> None:
 
 
 def _awake(forward: Forward, doors: tuple[Door, ...]) -> tuple[Door, ...]:
-    """Those of the watchers who have to be told; the others sleep until somebody looks at what they show."""
+    """The watchers that have to be told; others sleep until a viewer looks."""
     asleep = [
         door
         for door in doors
@@ -199,7 +199,7 @@ def place_of(key: object, running: list[Forward]) -> Place | None:
 
 
 def say_from_node(place: Place, step: int, fact: Fact) -> None:
-    """Tell the watchers of the forward at `place` what the node at `step` says, from whichever thread.
+    """Tell the watchers of the forward at `place` a fact of the node at `step`, from any thread.
 
     The engine tells its own facts without a gate while it is alone, so the order below matters: the gate is
     there before the step is looked at, and the engine leaves the step before it looks for a gate. A fact said
@@ -218,7 +218,7 @@ def say_from_node(place: Place, step: int, fact: Fact) -> None:
 
 
 def progress_from_node(place: Place, step: int, node: str, done: int, total: int | None) -> None:
-    """Say how far the node at `step` is, by the same rules; once the node has ended nobody wants to know."""
+    """Report the progress of the node at `step` from any thread; ignored once the node has ended."""
     forward = place.forward
     forward.share()
     with forward.gate:  # type: ignore[union-attr]
@@ -272,7 +272,7 @@ def runs_later(watcher: Any) -> bool:
 
 
 def _open(forward: Forward, watcher: Any, graph: Any) -> None:
-    """Add the door of a watcher to those of `forward`, in here: what is returned is lost to an interrupt."""
+    """Add the door of a watcher to `forward`, here, because an interrupt would lose a returned value."""
     opens = getattr(watcher, "opens", None)
     if opens is None:
         forward.doors += (Door(watcher, watcher, None, None, False),)

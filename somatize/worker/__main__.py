@@ -16,7 +16,7 @@ from .server import Life, end_soon
 
 
 def main() -> int:
-    """Serve whoever started this process, until that one is gone."""
+    """Serve the process that started this one until it is gone."""
     argparse.ArgumentParser(
         prog="python -m somatize.worker",
         description="Runs nodes of a graph for the process that started it, over its stdin and stdout. It listens on "

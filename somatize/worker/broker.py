@@ -151,7 +151,7 @@ class Connection:
             self._live.process.hang_up()
 
     def close(self) -> None:
-        """End the worker, if there is one; called by who is told of its work, the end of the trip sees to the rest."""
+        """End the worker, if there is one; the end of a trip under way does the rest."""
         self.hang_up()
         if not self._turn.is_mine():
             with self._turn.once():
@@ -590,7 +590,7 @@ class Broker:
             _over(connections, forward)
 
     def close(self) -> None:
-        """End all workers. What is under way there breaks off. A second time does nothing."""
+        """End all workers, breaking off their work. Idempotent."""
         left = [] if self._closed else [c for those in self._connections.values() for c in those]
         changed = [(connection.host, named) for connection in left for _, _, named in connection.changed()]
         self._closed = True

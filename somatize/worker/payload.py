@@ -47,7 +47,7 @@ _OUT_OF_BAND = 1 << 14
 """Bytes from which a buffer is worth a place of its own in the frame."""
 
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
-"""Types that need nobody to know where they are from."""
+"""Types that are pickled without a module."""
 
 _CAUSES = 10
 """Exceptions that go along as the cause of one another, at most."""
@@ -121,7 +121,7 @@ def pack_values(
 
 
 def pack_one(value: object, detached: bool, mode: str, send: Sequence[str] = (), *, grad: bool = True) -> list[Pieces]:
-    """The same for one value by itself, as whoever looks for the one at fault needs it."""
+    """Pack one value by itself, to find the one at fault."""
     return pack(value, mode, send, gradient=Gradient.REFUSE if grad and not detached else Gradient.DETACH)
 
 
@@ -163,7 +163,7 @@ class SharedNames(Protocol):
         """The object of that name; made as `made` says where there is none."""
 
     def taken(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
-        """Give an object what a `Record` says of it."""
+        """Give an object the content of a `Record`."""
 
 
 class Record:
@@ -587,7 +587,7 @@ def _registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:
 
 
 class _Arriving(pickle.Unpickler):
-    """Unpickles what a worker is sent: classes are made as `_Known` does."""
+    """The unpickler of a worker: classes are made as `_Known` does."""
 
     def __init__(self, file: Any, buffers: list[memoryview]) -> None:
         super().__init__(file, buffers=buffers)
@@ -605,7 +605,7 @@ class _Arriving(pickle.Unpickler):
 
 
 class _Reply(_Arriving):
-    """Unpickles what a worker answers, without a change to what this process has."""
+    """The unpickler of replies, which changes nothing in this process."""
 
     @staticmethod
     def known() -> _KnownFunctions:

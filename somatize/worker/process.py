@@ -146,7 +146,7 @@ class Process:
         struct.pack_into("<q", self._page, 0, 0)
 
     def interrupt(self) -> None:
-        """Ask for an end of what it does; only for one that runs Python itself."""
+        """Interrupt the work; only for a process that runs Python itself."""
         with contextlib.suppress(ProcessLookupError):
             self.popen.send_signal(signal.SIGINT)
 
@@ -243,7 +243,7 @@ class Heard:
         self._take(noise.encode() + b"\n" * (not noise.endswith("\n")))
 
     def drain(self, within: float = 0.1) -> None:
-        """Wait until what was written so far is shown."""
+        """Wait until the output so far is shown."""
         if self._waiting():
             until = time.monotonic() + within
             while self._thread.is_alive() and self._waiting() and time.monotonic() < until:
@@ -289,7 +289,7 @@ class Heard:
         self._reap()
 
     def _reap(self) -> None:
-        """Most likely it ends now: asked whether it does, it is no zombie until somebody has work for it."""
+        """Reap the process, which is probably ending, so that it does not stay a zombie."""
         poll = select.poll()
         poll.register(self._stop, select.POLLIN)
         for _ in range(100):

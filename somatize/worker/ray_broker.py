@@ -148,7 +148,7 @@ class Actor:
         return True
 
     def over(self, forward: int) -> None:
-        """Let go of what is held of a forward."""
+        """Release what is held of a forward."""
         self._held.pop(forward, None)
 
     def pull(self, asked: dict[str, Any]) -> tuple[list[payload.Apart], list[Any], list[Any]]:
@@ -157,12 +157,12 @@ class Actor:
         return [payload.Apart(piece) for piece in buffers], stays, self._shared.there()
 
     def push(self, *state: payload.Apart) -> list[Any]:
-        """Take over what is sent, whatever changed here; gives what changed besides."""
+        """Take over state from the client, overwriting changes here; returns what else changed."""
         self._shared.load(_written(state), {})
         return self._shared.there()
 
     def go(self, asked: dict[str, Any], *buffers: Any) -> Iterator[list[Any]]:
-        """Run a slice: gives what is said on the way in lists, and last what came of it."""
+        """Run a slice: yields messages in lists, and last the result."""
         if asked["life"] not in ("", self._life):
             yield ["lacks"]
             return
@@ -358,7 +358,7 @@ class ActorConnection:
         return error
 
     def _over(self, how: str) -> None:
-        """The actor is another one from now on, and what the last one had ended with it."""
+        """Switch to the next actor; the state of the last one is lost."""
         self._losses.ended(self._shipping, f"the actor of host {self.host!r} {how}")
         self._shipping, self._life = Shipping(self.host, "network", ()), ""
 
@@ -459,7 +459,7 @@ class ActorConnection:
         return self._actor
 
     def _wait_for_restart(self) -> None:
-        """Ray starts an actor again by itself; until it has, there is nobody to send anything to."""
+        """Wait until Ray has restarted the actor."""
         until = monotonic() + self._timeout
         while True:
             try:

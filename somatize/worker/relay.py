@@ -114,14 +114,14 @@ def _number(number: float | None) -> float | None:
 
 
 WITHIN = 0.02
-"""Seconds for which what is said may wait for more."""
+"""Seconds that a message may wait for more."""
 
 _MOST = 500
 _IDLE = 25  # looks
 
 
 class Relay:
-    """Gathers what is said and hands it to `send` in lists, in order. A watcher with a sink, for the engine."""
+    """Collects messages and hands them to `send` in lists, in order. To the engine, a watcher with a sink."""
 
     def __init__(self, send: Callable[[list[Any]], None]) -> None:
         self._send = send
@@ -131,7 +131,7 @@ class Relay:
         self._wake = threading.Semaphore(0)
         self.lock = threading.RLock()
         self.active = False
-        """Whether a trip is here, so that somebody hears."""
+        """Whether a trip is here to receive messages."""
         self.node = ""
         """The node that runs now."""
         self.shows = False
@@ -140,7 +140,7 @@ class Relay:
         self._flusher: threading.Thread | None = None
 
     def opens(self, graph: Any) -> Relay:  # noqa: ARG002  as every opener
-        """Its own sink, without what nobody asked for."""
+        """Its own sink, without facts that the client does not want."""
         return self
 
     def tell(self, fact: Fact) -> None:
@@ -215,7 +215,7 @@ class Relay:
             return
 
     def _look(self) -> None:
-        """Send what is there. Who says something wakes the thread that looks only if it found nothing for a while."""
+        """Send what there is. A new message wakes the thread only if it found nothing for a while."""
         with self.lock:
             self._idle = 0 if self._pending and self.active else self._idle + 1
             self._armed = self._idle < _IDLE
@@ -253,7 +253,7 @@ def _attributes(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def listen(relay: Relay) -> None:
-    """Let log records and warnings of this process go along with what is said."""
+    """Send log records and warnings of this process along with messages."""
     logging.getLogger().addHandler(Records(relay))
     shown = warnings.showwarning
 

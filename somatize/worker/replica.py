@@ -49,7 +49,7 @@ _NOTED = "_somatize_arguments"
 
 
 class Box:
-    """Stands for what a node runs that can have no name of its own, such as a builtin function or a method."""
+    """A holder for a node's object that can have no name, such as a builtin function or a method."""
 
     def __init__(self, thing: Any = None) -> None:
         self.thing = thing
@@ -128,7 +128,7 @@ class Replica:
     # -- names
 
     def root(self, thing: Any) -> int:
-        """The name of what a node runs."""
+        """The name of a node's object."""
         name = self._names.get(id(thing))
         if name is not None:
             return name
@@ -595,7 +595,7 @@ class Replica:
         return [*code, *plain, *records]
 
     def agreed(self, delta: Delta) -> None:
-        """The other end has what was sent."""
+        """Note that the other end has what was sent."""
         for name in delta.made:
             entry = self.entries.get(name)
             if entry is not None:
@@ -610,7 +610,7 @@ class Replica:
                 entry.base[leaf] = digest
 
     def disagreed(self, delta: Delta) -> None:
-        """The other end could make nothing of what was sent."""
+        """Note that the other end refused what was sent."""
         for name in delta.made:
             if name in self.entries:
                 self.entries[name].known = False
@@ -620,7 +620,7 @@ class Replica:
                 self.entries[name].base.pop(leaf, None)
 
     def load(self, buffers: list[memoryview], *, reply: bool = False) -> set[Leaf]:
-        """Take over what the other end sent, in place; gives the leaves that are as the other end has them."""
+        """Take over the other end's changes in place; returns the leaves that are equal at both ends now."""
         made_before = {name for name, entry in self.entries.items() if entry.known}
         taken = self._taken = set()
         try:
@@ -916,7 +916,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
 
 
 def _made(thing: Any, kind: str) -> None:
-    """See to what the class of an object does once its attributes are there."""
+    """Call the hooks of an object's class once its attributes are set."""
     if kind == "module" and _has_getstate(thing):
         thing.__setstate__(dict(thing.__dict__))
     patch = getattr(thing, "_patch_step_function", None) if kind == "optimizer" else None

@@ -45,7 +45,7 @@ def offered(send: Sequence[str], *, shares: bool) -> tuple[dict[str, Any], list[
 
 
 def _place(root: str) -> Path | None:
-    """The folder in which a module or a package lies; None for one that is in no folder."""
+    """The folder that contains a module or package; None if there is none."""
     try:
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):  # made by hand: it goes by value alone
@@ -111,7 +111,7 @@ def taken(said: dict[str, Any], buffers: Sequence[memoryview]) -> None:
 
 
 def _written(names: list[str], buffers: Sequence[memoryview]) -> Path:
-    """The folder with these files: named by what is in it, so that workers of one user share it."""
+    """The folder with these files, named by their content, so that workers of one user share it."""
     digest = hashlib.sha256()
     for name, data in zip(names, buffers, strict=True):
         digest.update(f"{len(name)} {name} {data.nbytes} ".encode())

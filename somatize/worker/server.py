@@ -58,7 +58,7 @@ class Life:
         fcntl.fcntl(self._reading, fcntl.F_SETFL, self._armed)
 
     def calm(self) -> None:
-        """A slice has run; what is sent from now on is the next."""
+        """Note that a slice has run; what is sent from now on belongs to the next."""
         fcntl.fcntl(self._reading, fcntl.F_SETFL, self._calm)
 
     def _watch(self) -> None:
@@ -151,7 +151,7 @@ class Machine:
         self._cpu = time.process_time()
 
     def arrived(self, *, watched: bool) -> Fact | None:
-        """Count a slice; where somebody watches and it is time, a reading, over the time since the one before."""
+        """Count a slice; if watched and due, return a reading over the time since the last."""
         self.served += 1
         now = time.monotonic()
         if not watched or now - self._last < EVERY:
@@ -215,7 +215,7 @@ class Shared:
             self._there = {leaf for leaf in self._there if leaf[0] not in gone}
 
     def load(self, buffers: list[memoryview], sources: Mapping[str, str]) -> None:
-        """Take over what the client sent. Raises `NotSendable` where a class or function is another one here."""
+        """Take over what the client sent. Raises `NotSendable` if a class or function differs here."""
         payload.refuse_other_sources(sources)
         self._there -= self.replica.load(buffers)
 
@@ -234,7 +234,7 @@ class Shared:
         return [list(leaf) for leaf in sorted(self._there)]
 
     def pulled(self, asked: Mapping[str, Any]) -> tuple[list[Pieces], list[list[Any]]]:
-        """The leaves of some nodes that changed here, and those asked for; and those that cannot be sent."""
+        """The leaves of some nodes that changed here, those requested, and those that cannot be sent."""
         self.look(asked["roots"])
         state = self.replica.walk(asked["roots"])
         wanted = {leaf for leaf in self._there if leaf[0] in state}
@@ -293,7 +293,7 @@ class Server:
         self._at = at
         self._mode = "network"
         self._modes: list[Any] | None = None
-        """Those of torch, as the other end last said; None for those nobody changed."""
+        """The modes of torch last received; None if nobody changed any."""
         self._shared = Shared(self._mode)
         self._slices: dict[int, BoundSlice] = {}
         self._held: dict[int, dict[int, Any]] = {}
@@ -351,7 +351,7 @@ class Server:
             settle()  # nobody waits for this
 
     def _move(self, message: Message) -> None:
-        """Send state home, or take what was sent whatever changed here."""
+        """Send state home, or take over state, overwriting changes here."""
         fields: dict[str, Any] = {}
         buffers: list[Pieces] = []
         try:
@@ -365,7 +365,7 @@ class Server:
         self.wire.send("state", fields, buffers)
 
     def _slice(self, message: Message) -> tuple[BoundSlice | None, SliceResult]:
-        """Run what a message brings; whatever is raised is in the answer."""
+        """Run the slice in a message; exceptions go into the answer."""
         asked, one = message.fields, None
         self._modes = asked.get("modes", self._modes)
         for name, level in asked.get("levels", {}).items():
@@ -431,7 +431,7 @@ class Server:
         return ended
 
     def _declared(self, asked: dict[str, Any], buffers: list[memoryview]) -> BoundSlice:
-        """The slice that is asked for; what it brings along of nodes, and what is of no more use, is seen to."""
+        """The requested slice; takes over new nodes and drops unused ones."""
         self._shared.drop(asked.get("drops", ()))
         for number in asked.get("forgets", ()):
             self._slices.pop(number, None)

@@ -229,12 +229,12 @@ class Shipping:
         return [key for key in keys.values() if self.replica.is_known(key)]
 
     def pushed(self, delta: Delta, changed: Any) -> None:
-        """The worker has what was pushed, and says what is other there all the same."""
+        """Note a successful push; returns what differs at the worker."""
         self.replica.agreed(delta)
         self.heard(changed)
 
     def pulled(self, buffers: list[memoryview], changed: Any, stays: list[list[Any]]) -> None:
-        """Take over what a worker sent home; it says what is other there all the same, and what cannot be sent.
+        """Take over state pulled from a worker; returns what differs there and what could not be sent.
 
         Where that fails what came counts as changed at the worker, as it was before.
         """
@@ -362,7 +362,7 @@ class WorkerLosses:
 
     def __init__(self) -> None:
         self.lost: list[Lost] = []
-        """State that nobody else has, and that nobody said may be given up."""
+        """State that was lost with workers and not given up."""
         self._how = ""
         self._learners: set[int] = set()
 
@@ -472,7 +472,7 @@ def _at(error: Raised, number: int) -> Raised:
 
 
 def declaration(trip: Trip, keys: list[int], held: list[bool]) -> dict[str, Any]:
-    """A slice as a worker is told of it, once: what it is, with which nodes, and what comes and goes."""
+    """The declaration of a slice for a worker, sent once: steps, nodes, inputs and outputs."""
     one = trip.slice
     return {
         "host": one.host,

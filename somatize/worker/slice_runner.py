@@ -99,7 +99,7 @@ class SliceResult(NamedTuple):
 
 
 Line = tuple[Bound, int, Source, tuple[int, ...]]
-"""A step, its number at home, where its input lies, and what nobody reads after it."""
+"""A step, its number at the client, its input, and the values to release after it."""
 
 
 class FarProgram:
@@ -148,7 +148,7 @@ REFUSED, CUT, WARNED = 0, 1, 2
 
 
 class Replies:
-    """The values of a slice that go back: how they are packed, and what is wrong with one that cannot go."""
+    """The values of a slice that go back: their packing, and the error if one cannot be sent."""
 
     def __init__(self, said: dict[str, Any], mode: str) -> None:
         self._host, self._mode = said["host"], mode
@@ -171,7 +171,7 @@ class Replies:
         return packed
 
     def _warn_of(self, value: Any, step: int) -> None:
-        """Note once that what a leaf returned loses its gradient, if this does."""
+        """Note once that a leaf's result loses its gradient, if it does."""
         if self._cut[step] == WARNED and step not in self._warned:
             try:
                 payload.pack_one(value, False, self._mode)
@@ -294,7 +294,7 @@ def _go_through(
     enters: bool,
     comparison: Comparison | None,
 ) -> SliceResult | None:
-    """Call each node, noting in `through` which of them returned; gives what the first that failed raised."""
+    """Call each node, noting those that returned in `through`; returns the first exception."""
     calls, start = _calls(far.program, forward), clock()
     for step, home, source, frees in far.lines:
         relay.runs(step.node)
@@ -360,7 +360,7 @@ def run_items(
     seed: str | None = None,
     places: Sequence[int] = (),
 ) -> SliceResult:
-    """Run the one mapped node of a slice over some items; only what it says itself is told.
+    """Run the only, mapped node of a slice over some items; only its own facts are told.
 
     With `seed` the random generators are seeded before each item, or batch, as it is its place among all items.
     """

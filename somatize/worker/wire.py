@@ -30,7 +30,7 @@ SMALLEST = 1 << 20
 """Bytes from which a buffer is worth a segment."""
 
 IDLE = 5.0
-"""Seconds after which a segment that nobody uses is freed."""
+"""Seconds after which an unused segment is freed."""
 
 _PART = 1 << 30
 _ROOM = 4  # a segment is not used for what is so many times smaller
@@ -44,7 +44,7 @@ def _limit() -> int:
 
 
 class SharedMemoryProbe:
-    """A piece of shared memory with a secret in it: whoever can read that shares memory with this process."""
+    """Shared memory with a secret: a process that can read it shares memory with this one."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_hex(16)
@@ -65,7 +65,7 @@ class SharedMemoryProbe:
 
 
 def sees(probe: Any) -> bool:
-    """Whether this process can see what a `Probe` of the other end shows."""
+    """Whether this process can read the other end's `SharedMemoryProbe`."""
     try:
         pid, fd, secret = probe
         with open(f"/proc/{int(pid)}/fd/{int(fd)}", "rb") as file:  # noqa: PTH123
@@ -99,7 +99,7 @@ class Segments:
         self._closed = False
 
     def put(self, view: memoryview) -> list[int] | None:
-        """Write a buffer into a segment, leased from then on: what the other end finds it by, or None."""
+        """Write a buffer into a leased segment; returns how the other end finds it, or None."""
         size = view.nbytes
         with self._lock:
             segment = self._room(size)
@@ -145,7 +145,7 @@ class Segments:
         return memoryview(mapped)
 
     def freed(self) -> list[int]:
-        """Those of the other end's segments that nothing here lies on any more; to be said once."""
+        """The other end's segments that are no longer used here; each is reported once."""
         freed = self._freed[:]
         del self._freed[: len(freed)]
         return freed
@@ -176,12 +176,12 @@ class Segments:
             self._look_later()
 
     def forked(self) -> None:
-        """In a child of this process, where nobody else may have the lock: these are its parent's."""
+        """Reset in a forked child: the segments belong to the parent."""
         self._lock, self._timer = threading.Lock(), None
         self.close()
 
     def close(self) -> None:
-        """Let go of all that is this end's; what the other has mapped stays its own."""
+        """Release this end's segments; mappings of the other end stay valid."""
         with self._lock:
             self._closed = True
             for segment in (*self._free, *self._leased.values()):
@@ -193,7 +193,7 @@ class Segments:
 
 
 PROTOCOL = 3
-"""Raised whenever what is said, or how, changes; both ends have to have the same."""
+"""The protocol version, raised with each change; both ends must agree."""
 
 GREETING = b"\x00\x01somatize worker\x01\x00"
 NOISE = 1 << 16
@@ -281,7 +281,7 @@ class Wire:
     def _shared(
         self, segments: Segments, sizes: list[Any], buffers: Sequence[Pieces]
     ) -> tuple[list[Any], list[Pieces]]:
-        """The sizes, with what was put into segments found by it; and the buffers that were not."""
+        """The sizes, with references to shared segments; and the buffers sent inline."""
         inline = []
         for place, buffer in enumerate(buffers):
             token = None

@@ -159,7 +159,7 @@ class _MlflowOutput:
     # -- its numbers
 
     def numbers(self, forwards: Iterator[StoredForward]) -> None:
-        """Write what the run lacks of these forwards."""
+        """Write the numbers of these forwards that the run lacks."""
         points = (point for forward in forwards for point in self._of(forward))
         while some := list(islice(points, _METRICS)):
             metrics = [self._entities.Metric(one.name, float(one.value), one.timestamp, one.step) for one in some]
@@ -193,7 +193,7 @@ class _MlflowOutput:
     # -- its end
 
     def finish(self) -> None:
-        """Write the artifacts, and how the run ended if nobody writes to it any more."""
+        """Write the artifacts, and the end of the run if nothing records it any more."""
         self._names.tell()
         page = json.dumps(self._known, indent=1, ensure_ascii=False, default=str)
         self._artifact("about.json", page)

@@ -149,7 +149,7 @@ class ForwardSpans:
             self._said.setdefault(node, []).append((self.when_said(), fact))
 
     def now(self) -> int:
-        """When something happens that is told now."""
+        """The time of an event that is told now."""
         return time_ns()
 
     def when_said(self) -> int | None:
@@ -292,7 +292,7 @@ class LiveSpans(ForwardSpans):
             self._tracing.context.attach(self.within)
 
     def closed(self) -> None:
-        """All was told: the spans end, and what was the current one before is so again."""
+        """End the spans, and make the previous one current again."""
         self._stay.over = True
         self._leave()
         if not self.last:  # refused before it began, or this watcher raised
@@ -302,7 +302,7 @@ class LiveSpans(ForwardSpans):
         self.close(STATES[state], self.began + 1000 * took_us)
 
     def _leave(self) -> None:
-        """Make current what was before, unless another watcher's span of this forward is on top and still open.
+        """Restore the previous current span, unless another watcher's span of this forward is still open on top.
 
         Watchers are closed in the order they were opened, so a token to go back by would leave a span that is over.
         """
@@ -351,7 +351,7 @@ def _counts(items: Fact) -> dict[str, int]:
 
 
 def _stack(name: str) -> dict[str, str]:
-    """The traceback of the exception that is told now, where it is at hand."""
+    """The traceback of the exception being told, if available."""
     current = sys.exc_info()[1]
     if current is None or type(current).__name__ != name:
         return {}
@@ -450,7 +450,7 @@ class _SpanOutput:
 
 
 class _StoredSpans(ForwardSpans):
-    """The spans of one recorded forward; what was told without a time happened when the last thing before it ended."""
+    """The spans of a recorded forward; facts without a time happened when the last thing before them ended."""
 
     def __init__(
         self, out: _SpanOutput, forward: StoredForward, functions: Mapping[str, str], attributes: Mapping[str, Any]
@@ -464,7 +464,7 @@ class _StoredSpans(ForwardSpans):
         super().__init__(out.tracing, functions, began, attributes, out.tracing.context.Context())
 
     def now(self) -> int:
-        """The end of what was told last."""
+        """The end of the last fact."""
         return self._until
 
     def when_said(self) -> int | None:

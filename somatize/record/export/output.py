@@ -50,7 +50,7 @@ class ColumnType(Enum):
 
 
 class Survey:
-    """Counts what a column of texts holds, and then says what kind of column it is."""
+    """Collects the texts of a column, and then gives the column's type."""
 
     def __init__(self, declared: ColumnType | None = None) -> None:
         self.declared = declared
@@ -276,7 +276,7 @@ class StoredForward(NamedTuple):
 
 
 def run_name(store: Place, run: str | None) -> str:
-    """The run that is meant. Raises `UnknownRun` and `WhichRun`."""
+    """The run to export. Raises `UnknownRun` and `WhichRun`."""
     with opened_at(store) as opened:
         return look(opened, lambda view: lines_of(view, run).name)
 

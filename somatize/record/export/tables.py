@@ -115,7 +115,7 @@ def surveyed(wanted: Sequence[Wanted], rows: Iterable[Row]) -> list[Column]:
 
 
 def columns_of(wanted: Sequence[Wanted], surveys: dict[int, Survey]) -> list[Column]:
-    """The columns of what is wanted, by what was found in it; two where one cannot hold all that was said."""
+    """The columns for a field, by its survey; two if one cannot hold all values."""
     taken = {one.name for one in wanted}
     made: list[Column] = []
     for place, one in enumerate(wanted):
@@ -135,7 +135,7 @@ _first = itemgetter(0)
 
 
 def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | None) -> Table:
-    """A row per forward. `seen` is the highest number of an earlier look: what is missing up to it is lost."""
+    """A row per forward. `seen` is the highest number of an earlier look: forwards missing up to it are lost."""
     fields = lines.summarised_fields()
     first = first_of(lines, last, since)
 
@@ -295,7 +295,7 @@ _WORDS = {
 
 
 def facts_table(lines: RunLines, last: int | None, since: int | None) -> Table:
-    """A row per fact, those that the run was told outside of any forward first if the whole run is meant.
+    """A row per fact; facts of the run itself come first if the whole run is exported.
 
     A column for each field that the engine tells, and for each other one, named as for a curve: ``loss.value``.
     """

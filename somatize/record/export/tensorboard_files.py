@@ -79,7 +79,7 @@ class EventWriter:
     def say(
         self, step: int, when: float, numbers: Sequence[tuple[str, float]], texts: Sequence[tuple[str, str]]
     ) -> None:
-        """Write what was said at a step."""
+        """Write the values of a step."""
         summary = self._summary.Summary()
         for tag, number in numbers:
             self._scalar(summary, tag, number)
@@ -88,7 +88,7 @@ class EventWriter:
         self._write(self._event.Event(wall_time=when, step=step, summary=summary))
 
     def given(self, name: str, given: Mapping[str, Any], began: float) -> None:
-        """Write what a run was made with, for the hyperparameters' page: bool, numbers and texts."""
+        """Write the hyperparameters: bool, numbers and texts."""
         from tensorboard.plugins.hparams import summary_v2
 
         summary = summary_v2.hparams_pb(dict(given), trial_id=name, start_time_secs=began)
@@ -297,7 +297,7 @@ def _refuse_others(folder: Path, run: str) -> None:
 
 
 class _ScalarOutput:
-    """The event file of a run, and counts of what was written."""
+    """The event file of a run, and counts of the values written."""
 
     def __init__(self, writer: EventWriter, *, double: bool) -> None:
         self.wrote = {"forwards": 0, "scalars": 0, "texts": 0}
@@ -337,7 +337,7 @@ class _ScalarOutput:
         self.wrote["texts"] += len(texts)
 
     def end(self, known: Mapping[str, Any]) -> None:
-        """Say how the run ended, if nobody writes to it any more."""
+        """Write the end of the run, if nothing records it any more."""
         if not any(writer["alive"] for writer in known["writers"]):
             self._writer.ended(self._last or known.get("began", 0.0), well=self._states <= {"ok"})
 
@@ -418,7 +418,7 @@ def _imported(imports: Sequence[_EventImport], store: Store) -> Exported:
 
 
 class _EventImport:
-    """One directory of event files on its way into a run: read once for its tags, once for what is under them."""
+    """A directory of event files being imported: read once for its tags, once for its values."""
 
     def __init__(self, run: str, files: Sequence[Path], names: Mapping[str, str]) -> None:
         self.run = run

@@ -185,7 +185,7 @@ _STAMPED = ("fact", "node", "host", "device", "id", "stream")
 
 
 class Saying:
-    """Puts what was said on what is `drawn`."""
+    """Adds said values to the trace."""
 
     def __init__(self, drawn: TraceContent) -> None:
         self.drawn = drawn
@@ -257,7 +257,7 @@ Which: TypeAlias = int | Iterable[int] | None
 
 
 class Chosen(NamedTuple):
-    """A forward: its row, what was told of it, and the nodes it was in if it is open or lost. Times in µs."""
+    """A forward: its row, its facts, and the nodes it was in if open or lost. Times in µs."""
 
     number: int
     state: str
@@ -269,7 +269,7 @@ class Chosen(NamedTuple):
 
 
 class ForwardFacts(NamedTuple):
-    """Forwards by number, what was told of the run itself and about when, and the numbers nothing was written of.
+    """Forwards by number, facts of the run itself with their times, and numbers without a record.
 
     `highest` is the last number that the run has.
     """
@@ -364,7 +364,7 @@ _UNTOLD = "not told; drawn after what was told before it"
 
 
 class Happening:
-    """Lays forwards out, one after the other, on what is `drawn`."""
+    """Lays out forwards one after the other in the trace."""
 
     def __init__(self, run: str, drawn: TraceContent, saying: Saying) -> None:
         self.run = run
