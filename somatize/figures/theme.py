@@ -14,6 +14,7 @@ from html import unescape
 from typing import Any
 
 from somatize.errors import FigureError
+from somatize.utils.units import duration
 
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 TITLE, TEXT, SMALL = 16, 12, 11
@@ -263,20 +264,8 @@ def unit(longest_us: float) -> tuple[str, float]:
 
 
 def took(us: float) -> str:
-    """A duration as a person says it: ``850 µs``, ``1.24 ms``, ``3 min 20 s``, ``2 d 7 h``."""
-    if us >= 6e7:
-        whole = round(us / 1e6)
-        minutes, seconds = divmod(whole, 60)
-        hours, minutes = divmod(minutes, 60)
-        days, hours = divmod(hours, 24)
-        parts = ((days, "d"), (hours, "h"), (minutes if not days else 0, "min"), (seconds, "s"))
-        return " ".join(f"{count:,} {name}" for count, name in parts[: 3 if days or hours else 4] if count)
-    if us < 999.5:
-        return f"{us:.3g} µs"
-    for name, size, end in (("ms", 1e3, 999.5e3), ("s", 1e6, 6e7)):
-        if us < end:
-            return f"{us / size:.3g} {name}"
-    return "1 min"
+    """A duration given in microseconds: ``850 µs``, ``1.24 ms``, ``3 min 20 s``, ``2 d 7 h``."""
+    return duration(us / 1e6, words=True)
 
 
 def power(number: float) -> str:

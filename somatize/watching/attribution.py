@@ -176,12 +176,12 @@ class _Later:
         self.leaves = [entry for entry in latest.values() if entry not in followed and not entry.replaced]
         """For each context, or line of copies, the forward that closed last."""
 
-    def _line(self, entry: Last) -> list[Last]:
+    def _line(self, entry: Last) -> dict[Last, None]:
         """The earlier forwards known to its context, in order, as far as known."""
-        line: list[Last] = []
+        line: dict[Last, None] = {}
         known = self._before.get(entry, entry.scope.base)
         while known is not None and known not in line:
-            line.append(known)
+            line[known] = None
             known = self._before.get(known, known.scope.base)
         return line
 
@@ -207,7 +207,7 @@ class _Later:
 
     def lives_on(self, entry: Last, last: Last) -> bool:
         """Whether a context between `last` and `entry` may say facts of its own."""
-        line = self._line(entry)
+        line = list(self._line(entry))
         return any(
             (scope.task is not None and not _is_done(scope))
             or (scope.spoke and scope.task is None and scope.thread != get_ident() and _lives(scope.thread))

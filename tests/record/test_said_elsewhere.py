@@ -248,6 +248,33 @@ def test_threads_with_forwards_of_their_own(said: Said) -> None:
     assert never_wrong(said) == 30
 
 
+def test_many_forwards_of_other_threads_close_before_it_is_said(said: Said) -> None:
+    """As where a thread is preempted between a forward and its loss."""
+
+    def waits(value: int, closed: threading.Event, go_on: threading.Event) -> None:
+        said.forward(value)
+        closed.set()
+        go_on.wait(60)
+        said.loss(value)
+
+    def both(value: int) -> None:
+        said.forward(value)
+        said.loss(value)
+
+    first, last = [(threading.Event(), threading.Event()) for _ in range(2)]
+    threads = [threading.Thread(target=waits, args=(value, *events)) for value, events in ((1000, first), (1001, last))]
+    threads[0].start()
+    assert first[0].wait(60)
+    for value in range(200):
+        contextvars.Context().run(both, value)
+    threads[1].start()
+    assert last[0].wait(60)
+    for thread, (_, go_on) in zip(threads, (first, last), strict=True):
+        go_on.set()
+        thread.join(60)
+    assert never_wrong(said) == 202
+
+
 def test_copies_of_a_context_are_told_apart(said: Said) -> None:
     said.forward(WARM_UP)
     left, right = contextvars.copy_context(), contextvars.copy_context()
