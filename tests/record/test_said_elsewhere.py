@@ -262,7 +262,7 @@ def test_many_forwards_of_other_threads_close_before_it_is_said(said: Said) -> N
         said.loss(value)
 
     first, last = [(threading.Event(), threading.Event()) for _ in range(2)]
-    threads = [threading.Thread(target=waits, args=(value, *events)) for value, events in ((1000, first), (1001, last))]
+    threads = [threading.Thread(target=waits, args=(value, *events)) for value, events in ((2000, first), (2001, last))]
     threads[0].start()
     assert first[0].wait(60)
     for value in range(200):
