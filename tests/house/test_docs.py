@@ -97,3 +97,13 @@ def test_every_command_is_one_there_is(where, line):
 
     name, sub, rest = group.resolve_command(group.context_class(group), shlex.split(line)[1:])
     sub.make_context(name, rest)
+
+
+def test_the_architecture_names_every_module() -> None:
+    """By its name in backquotes, so that a new module finds its line, and one that went leaves it."""
+    package = ROOT / "somatize"
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    assert len(text.splitlines()) < 200
+    modules = {path.stem for path in package.rglob("*.py")} - {"__init__", "__main__"}
+    named = set(re.findall(r"`([a-z_]+)`", text))
+    assert modules - named == set()
