@@ -407,6 +407,7 @@ def _write_if(
 
 def notice(sentence: str) -> None:
     """Warn once with a `KeepWarning`; never raises."""
+    # `warnings.warn` can skip our frames by itself (`skip_file_prefixes`) only from Python 3.12 on.
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "somatize":
         level, frame = level + 1, frame.f_back  # where the user called

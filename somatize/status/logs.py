@@ -173,7 +173,11 @@ class StatusHandler(logging.Handler):
 
 
 class _RootHandlers(list[logging.Handler]):
-    """The root's handlers, of which a Status' own are met, but not counted, and have no place."""
+    """The root's handlers without a Status' own in its length and its places, though a record meets these too."""
+
+    # `logging.basicConfig` and many libraries configure nothing where the root has a handler: with a plain one a script
+    # would lose its own output. logging offers no other place that sees what is propagated: filters of the root are
+    # not asked, and a record factory sees what no handler's level lets pass.
 
     def __len__(self) -> int:
         return len(self._others())

@@ -191,6 +191,7 @@ def _told(watcher: Any, fact: Fact, in_forward: bool) -> None:
 
 def _within_watching() -> bool:
     """Whether a function that calls watchers is running in this thread."""
+    # Looked for here, where a task or a log record is said, as a mark set while watchers are told would cost each fact.
     frame: FrameType | None = sys._getframe(2)
     of_watching, of_places = vars(watching), vars(forwards)
     while frame is not None:

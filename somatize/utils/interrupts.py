@@ -72,6 +72,7 @@ def from_handler(error: BaseException) -> bool:
 
 def in_handler() -> bool:
     """Whether a signal's handler called this."""
+    # Python does not say so in any other way; it is asked only where waiting would be for ever.
     codes, frame = _codes_of_handlers(), sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back

@@ -289,6 +289,7 @@ def _executor_of(thread: int) -> Any:
 
 def _is_idle(scope: Scope) -> bool:
     """Whether the executor's thread it is in runs no job's code: it hands over an answer, or waits for the next job."""
+    # An executor says nothing of its threads; a future of its would have to be in our hands.
     frame = sys._current_frames().get(scope.thread)
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in ("asyncio", "concurrent", "threading"):

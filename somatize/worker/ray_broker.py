@@ -89,7 +89,8 @@ def _start() -> None:
 def _end_half_started(wrong: Exception) -> None:
     """End the processes of a Ray that did not come up.
 
-    Only what raised still knows them; they would take the processor from the next start, and live as long as this one.
+    They would take the processor from the next start, and live as long as this process. Ray keeps them in a local
+    variable of its start and gives no access to it, so they are found in the traceback.
     """
     for frame, _ in traceback.walk_tb(wrong.__traceback__):
         end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
