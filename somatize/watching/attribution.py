@@ -156,18 +156,22 @@ class _Later:
     """Forwards that closed in other contexts since this one knew `last`, and how these contexts follow each other."""
 
     def __init__(self, closings: Closings, last: Last | None) -> None:
-        records = list(closings.recent)
-        self._before = dict(records)
         since = -1 if last is None else last.order
+        known = list(closings.recent)
+        at = len(known)  # mostly few closed since, of many that are known
+        while at and known[at - 1][0].order > since:
+            at -= 1
+        records = known[max(0, at - 64) :]  # threads that close at once may be out of order
+        self._known = known
+        self._before = dict(records)
         entries = [
             entry
             for entry, _ in records
             # A copy knows of a context what that one knew when it was copied.
             if entry.order > since and (last is None or entry.scope is not last.scope)
         ]
-        self.cut = last is not None and len(records) == closings.recent.maxlen and records[0][0].order > since
+        self.cut = last is not None and len(known) == closings.recent.maxlen and known[0][0].order > since
         """Whether more closed than is known."""
-        self._speakers = {entry.scope for entry, _ in records if entry.scope.spoke}
         if self.cut and all(entry.scope.spoke for entry in entries):
             self.cut = False
         self._entries = entries
@@ -216,7 +220,7 @@ class _Later:
 
     def only_speaker_is(self, scope: Scope) -> bool:
         """Whether facts were said in no other context."""
-        return self._speakers <= {scope}
+        return {entry.scope for entry, _ in self._known if entry.scope.spoke} <= {scope}
 
 
 def _sinks(own: Any, found: list[Last]) -> tuple[Any, ...]:

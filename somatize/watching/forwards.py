@@ -390,7 +390,7 @@ LAST: ContextVar[dict[int, Last]] = ContextVar("somatize.last", default={})  # n
 _PROBE: ContextVar[None] = ContextVar("somatize.probe")
 _mark, _take_back = _PROBE.set, _PROBE.reset
 _REMEMBERED = 64
-_RECENT = 256
+_RECENT = 1024
 """The number of closings of a watcher that other contexts know."""
 _DEPTH = 32
 """Through how many copies a context is followed."""

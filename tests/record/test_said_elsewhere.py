@@ -265,14 +265,14 @@ def test_many_forwards_of_other_threads_close_before_it_is_said(said: Said) -> N
     threads = [threading.Thread(target=waits, args=(value, *events)) for value, events in ((2000, first), (2001, last))]
     threads[0].start()
     assert first[0].wait(60)
-    for value in range(200):
+    for value in range(900):
         contextvars.Context().run(both, value)
     threads[1].start()
     assert last[0].wait(60)
     for thread, (_, go_on) in zip(threads, (first, last), strict=True):
         go_on.set()
         thread.join(60)
-    assert never_wrong(said) == 202
+    assert never_wrong(said) == 902
 
 
 def test_copies_of_a_context_are_told_apart(said: Said) -> None:
