@@ -100,12 +100,15 @@ def file_digest(path: pathlib.Path, around: tuple[tuple[int, int], ...] = ()) ->
 _MODULES_IN_NAMES = {
     "somatize.codecs.tensors": "somatize.tensors",
     "somatize.dag.declaration": "somatize.declaring",
+    "somatize.dag.implementation": "somatize.implementation",
     "somatize.dag.pieces": "somatize.pieces",
     "somatize.dag.plan": "somatize.plan",
     "somatize.dag.topology": "somatize.topology",
+    "somatize.record.export.table_formats": "somatize.record.export.separated",
     "somatize.store.store": "somatize.store",
     "somatize.watching.context": "somatize.context",
     "somatize.watching.watchers": "somatize.watching",
+    "somatize.worker.process": "somatize.worker.broker",
 }
 
 
