@@ -1,8 +1,7 @@
 """The `somatize` command: what was recorded, read, watched and kept in order from a terminal.
 
-`command` is the group; each subcommand lives in a module of its own and is imported when it is called. Of the modules
-they share, `stores` opens a PATH and finds a RUN, `arguments` declares them, `refusals` turns errors into a sentence
-and an exit code, and `answers` prints rows as a table, as JSON or as CSV.
+`command` is the group; the module of a subcommand is imported when it is called. They share `arguments` (the PATH of a
+store, a RUN of it), `answers` (rows as a table, as JSON or as CSV) and `exit_codes` (an error as a sentence).
 """
 
 from __future__ import annotations

@@ -101,11 +101,11 @@ def check(path: Path, answer: Answer) -> None:
 
     Price: all of the store is read, about a second for 100,000 forwards. It can go on while others write.
     """
-    from somatize.store.maintenance import of_directory
+    from somatize.store.maintenance import size_of_directory
 
     with reading(path) as store:
         wrong = store.check()
-        size = of_directory(store.path)
+        size = size_of_directory(store.path)
     if not answer.is_table:
         answer.rows([{"wrong": one} for one in wrong], (), ("wrong",))
     for one in wrong:
@@ -150,9 +150,9 @@ def _refuse_recorded(store: Store, names: list[str]) -> None:
 
 def _weighed(store: Store, names: list[str]) -> list[dict[str, Any]]:
     from somatize import record
-    from somatize.store.maintenance import of_runs
+    from somatize.store.maintenance import size_of_runs
 
-    sizes = of_runs(store.opened, names)
+    sizes = size_of_runs(store.opened, names)
     known = {row["run"]: row for row in record.runs(store)}
     return [{"run": name, "forwards": known[name]["forwards"], "bytes": sizes[name]} for name in names]
 
@@ -239,13 +239,13 @@ def copy(path: Path, to: Path, answer: Answer) -> None:
 
     A forward that goes on meanwhile reads as lost in the copy. A copy that cannot be finished is taken away again.
     """
-    from somatize.store.maintenance import of_directory
+    from somatize.store.maintenance import size_of_directory
 
     with reading(path) as store:
         if to.exists() and (not to.is_dir() or any(to.iterdir())):
             raise Refused(f"{to} is there already, and nothing is overwritten; name a place where there is nothing")
         with store.copy(to) as made:
-            size = of_directory(made.path)
+            size = size_of_directory(made.path)
     answer.done({"path": str(to), "bytes": size}, f"copied to {to}, {answers.size(size)}")
 
 
@@ -257,11 +257,11 @@ def compact(path: Path, answer: Answer) -> None:
 
     Price: the store is written anew, and needs the room for a second one meanwhile.
     """
-    from somatize.store.maintenance import of_directory
+    from somatize.store.maintenance import size_of_directory
 
     with writing(path) as store:
-        before = of_directory(store.path)
+        before = size_of_directory(store.path)
         store.compact()
-        after = of_directory(store.path)
+        after = size_of_directory(store.path)
     given = f"{answers.size(before - after)} given back" if after < before else "nothing to give back"
     answer.done({"before": before, "after": after}, f"{path}: {given}, {answers.size(after)} on the disk")

@@ -5,7 +5,7 @@ the *bulk*, the bytes of arrays and long texts end to end. The script is a row o
 which a value is put together from its innermost parts, for a stack: a plain object (a scalar, or a list or dict of
 scalars) is pushed, and an ext object says what to make of what lies on top. So depth costs neither side recursion.
 
-Plain are None, bool, int of any size, float, str, bytes, list and dict. `kinds.BUILTIN` lists the standard
+Plain are None, bool, int of any size, float, str, bytes, list and dict. `standard_types.BUILTIN` lists the standard
 library's other types, `arrays` and `tensors` make numpy's and torch's plain, `pandas_frames`, `polars_frames` and
 `arrow` frames and tables, `objects` enums, named tuples and objects of Python classes; `codec` adds more, and goes
 before the last four. Types are matched exactly, because a subclass would come back as its parent: it is refused with

@@ -1,9 +1,8 @@
 """A graph compiled: its steps in order, and the slices of it that go to hosts.
 
-A plan is data. It is made by a pure function of the topology and the marks, and only the engine walks it.
-
-Pure: from a plan and the steps that are to run in this forward, to slices. A slice waits for all that it takes, so two
-slices may never wait for each other.
+A plan is data, made by a pure function of the topology and the marks; only the engine walks it. Slices are made by a
+pure function of a plan and the steps to run. A slice waits for all its inputs, so two slices must never wait for each
+other.
 
 What a step *awaits* is all it needs, directly or not, of other hosts, and of what is made here that which needs its
 own host. Adjacent steps of one host go together if they await the same. So none waits for another host without need,

@@ -1,9 +1,8 @@
 """The items of a mapped node: gone through here, dealt out to the workers of a host, and recalled or kept one by one.
 
-Answers that come quickly are written down together, as each wait for the disk takes longer than most of them: a
-process that is killed has to make those of the last moment again, and nothing else.
-
-Items may come from a generator, and are not held: only the answers are, and up to one batch of items.
+Quick answers are kept together, at most 50 ms of them, because each write takes longer than most of them; a process
+that is killed computes those again and nothing else. Items may come from a generator and are not held, except for one
+batch; answers are.
 """
 
 from __future__ import annotations

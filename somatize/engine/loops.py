@@ -1,7 +1,7 @@
 """The loops that walk a plan: call each node once, time it, tell facts; and the foresight of what they would do.
 
-Two tuned loops, one for when somebody watches and one for when nobody does: the second reads no clock and makes no
-fact. All that is not one call after another is walked by an agenda, in `somatize.engine.scheduler`.
+There is a loop with watchers and one without, which reads no clock and makes no facts. Whatever is not one call after
+another is walked by `somatize.engine.scheduler`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A plan bound to its implementations: what the engine's loops read, made once per plan.
 
-The engine's loops know nothing of it: the nodes of such a forward are wrapped, in a program of their own.
+Nodes that wait for their device (``synchronise=True``) or are seeded are wrapped, in a program of their own, so that
+the loops need not know of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from somatize.watching.watchers import Forward
 from . import seeds
 
 
-def waiting(plan: Plan, implementations: Mapping[str, Implementation]) -> dict[str, Implementation]:
+def synchronised_implementations(
+    plan: Plan, implementations: Mapping[str, Implementation]
+) -> dict[str, Implementation]:
     """The implementations of a plan, those of placed nodes waiting for their device."""
     found = dict(implementations)
     for step in plan.steps:
@@ -150,7 +153,7 @@ class Program:
     def synchronised(self) -> Program:
         """This program with nodes that wait for their devices; made on first use."""
         if self._synchronised is None:
-            self._synchronised = Program(self.plan, waiting(self.plan, self.implementations))
+            self._synchronised = Program(self.plan, synchronised_implementations(self.plan, self.implementations))
             self._synchronised.waits = True
         return self._synchronised
 

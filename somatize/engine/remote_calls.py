@@ -1,6 +1,6 @@
 """Calls to hosts: the interface between the engine and a broker, and the slices of a forward on their way.
 
-The engine knows no worker: it is given a `Broker`, which carries trips.
+The engine knows no worker: it is given a `HostBroker`, which carries trips.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kept results in a forward: what each node's result is called, what the store has of it, and which thread computes it.
 
-The one sin is a wrong answer in silence, so a name is whole or there is none; the second is never hitting, so whoever
-goes without a name, or without being kept, is told once and why.
+A name covers everything or there is none, so that no recalled result is wrong. A result that has no name, or is not
+kept, is warned about once, with the reason.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Cache:
         self.gradient = not self.names or carries_gradient(input_)
         """Whether the input requires a gradient, which what is recalled would cut off; one without a name may."""
         wanted = self._wanted()
-        self._at_hand = storage.there(opened, wanted.values())
+        self._at_hand = storage.kept_among(opened, wanted.values())
         self.hits = {number for number, digest in wanted.items() if digest in self._at_hand}
 
     def name(self, number: int) -> Name | None:

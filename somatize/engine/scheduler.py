@@ -1,10 +1,8 @@
 """The scheduler of a forward: threads, branches, kept results, items and hosts.
 
-They live as long as the forward, and are daemons of our own and no executor's, so that an interrupt can leave them
-behind: what is running then ends unobserved, and nothing new starts.
-
-The caller's thread deals out nodes, collects what became of them and tells the engine's facts; the threads of a crew
-run the nodes.
+The caller's thread starts nodes, collects their outcomes and tells the engine's facts; the threads of a `Crew` run the
+nodes. These live as long as the forward and are daemons of ours, no executor's, so that an interrupt can leave them
+behind: a node that is running then ends unobserved, and none is started.
 """
 
 from __future__ import annotations

@@ -22,19 +22,19 @@ Sights = Mapping[str, Any]
 SIGNS = {"run": "▶", "be recalled": "↺", "be skipped": "∅"}
 
 
-def sign(sights: Sights | None, node: str) -> list[str]:
+def foresight_sign(sights: Sights | None, node: str) -> list[str]:
     """The sign of a node, if something was foreseen of it."""
     return [SIGNS[sights[node].would]] if sights is not None and node in sights else []
 
 
-def reasons(sights: Sights | None, node: str) -> list[str]:
+def foresight_reasons(sights: Sights | None, node: str) -> list[str]:
     """The hover lines about what a forward would do with a node."""
     if sights is None or node not in sights:
         return []
     return [f"would {sights[node].would}", *(f"   {themes.escaped(why, 100)}" for why in sights[node].why)]
 
 
-def notes(sights: Sights | None, nodes: Sequence[str]) -> list[str]:
+def foresight_legend(sights: Sights | None, nodes: Sequence[str]) -> list[str]:
     """The legend of the signs used on a drawing."""
     found = {sights[node].would for node in nodes if node in sights} if sights is not None else set()
     return [f"{sign} would {would}" for would, sign in SIGNS.items() if would in found]
@@ -133,7 +133,7 @@ def picture_of(
     wiring: Wiring, marks: Sequence[Marks], things: Sequence[Any], look: Theme, foreseen: Sights | None = None
 ) -> Picture:
     """Traces and a layout of a graph that is not empty; a pixel is a unit of its axes."""
-    signs = [_marks(said) + sign(foreseen, name) for name, said in zip(wiring.names, marks, strict=True)]
+    signs = [_marks(said) + foresight_sign(foreseen, name) for name, said in zip(wiring.names, marks, strict=True)]
     drawn = placed(wiring, structure_of(wiring, marks), lambda node: _width(wiring.names[node], signs[node]))
     devices = _devices(marks)
     data = [_lines(look, drawn.arrows), _heads(look, drawn.arrows)]
@@ -143,7 +143,7 @@ def picture_of(
             drawn,
             wiring,
             signs,
-            lambda node: told(wiring, node, marks[node], things[node], foreseen),
+            lambda node: hover_text(wiring, node, marks[node], things[node], foreseen),
             [node for node in drawn.boxes if marks[node].device == device],
             device,
         )
@@ -259,14 +259,14 @@ def _legend(look: Theme, device: str | None, fill: str | None) -> dict[str, Any]
     }
 
 
-def told(wiring: Wiring, node: int, marks: Marks, thing: Any, foreseen: Sights | None = None) -> str:
+def hover_text(wiring: Wiring, node: int, marks: Marks, thing: Any, foreseen: Sights | None = None) -> str:
     """The hover text of a node: class and arguments, place, marks, neighbours."""
     lines = [f"<b>{themes.escaped(wiring.names[node], 80)}</b>", themes.escaped(class_of(thing), 80)]
     lines += [f"   {themes.escaped(name)} = {themes.escaped(value)}" for name, value in arguments_of(thing)]
     said = {"on": marks.device, "at": marks.host}
     lines += [f"{word} {themes.escaped(value, 60)}" for word, value in said.items() if value is not None]
     lines += [themes.escaped(words, 80) for words in marked(marks)]
-    lines += reasons(foreseen, wiring.names[node])
+    lines += foresight_reasons(foreseen, wiring.names[node])
     for word, others in (("fed by", wiring.before[node]), ("feeds", wiring.after[node])):
         lines.append(
             f"{word} {_some(wiring, others)}" if others else {"fed by": "fed by the input", "feeds": "a leaf"}[word]
@@ -328,7 +328,7 @@ def notes_of(
     """The legend of the signs used on a drawing."""
     said = [counted(sum(len(after) for after in wiring.after), "edge")]
     said += [f"{sign} {word}" for word, sign in _SHOWN.items() if any(getattr(one, word) is not None for one in marks)]
-    said += notes(foreseen, wiring.names)
+    said += foresight_legend(foreseen, wiring.names)
     kinds = {frame.kind for frame in frames}
     if BRANCHES in kinds:
         said.append("branches lie side by side in a frame")

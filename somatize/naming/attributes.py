@@ -1,8 +1,8 @@
 """Attributes of objects: which are public, which are working state, and which count in a name.
 
-One counts unless only `forward`, or methods that only it calls, assigns it anything but None: then it is made by a run,
-such as a model that is loaded as the node first runs, and whoever recalls the result has none. Who assigns what is read
-from the code of the class; a class that assigns attributes by names it makes up has no working state.
+An attribute counts unless only `forward`, or methods that only it calls, assigns it anything but None: it is then made
+by a run, as a model that is loaded when the node first runs, and is absent where the result is recalled. Assignments
+are read from the code of the class; a class that assigns attributes by computed names has no working state.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _COPYING = {
 def private_of(thing: Any, entry: str = "forward") -> dict[str, Any]:
     """The attributes with a leading underscore that count, as they are now; `entry` is the method that a run calls.
 
-    Neutral ones are left out (`outside.is_apart`), and so is what a Module keeps as torch's.
+    Neutral ones are left out (`module_origin.is_apart`), and so is what a Module keeps as torch's.
     """
     cls = type(thing)
     held = held_by(thing)

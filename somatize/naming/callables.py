@@ -26,7 +26,7 @@ Named = Callable[[Any], Expansion]
 
 
 class Resolver:
-    """Takes apart what `expansion` does not know. `meet` notes the library that a module is of, if it is of one.
+    """Takes apart what `value_walker.expanded` does not know. `meet` notes the library of a module, if it has one.
 
     In `code`, loggers and locks do not count, and a bare object() is no more than that. With `stopping`, what may
     change unseen stops the naming. Of a `library`, what is not known counts as one of its type with its plain

@@ -5,9 +5,9 @@ name of that, so that circles need no care and an edit shows in the unit that wa
 (a global, an attribute of a module, a captured variable, a class attribute) stands beside the units, by name.
 
 Followed are all functions and classes of the project: those of modules that are neither Python's nor part of an
-installed distribution (`outside.origin`), and those that no module has under their name, such as lambdas, closures and
-what was typed in a cell. Of a library, what is reached counts by name, and the library by its version. Of a module,
-the attributes count that the code reads; all of them where it uses the module as a value.
+installed distribution (`module_origin.origin`), and those that no module has under their name, such as lambdas,
+closures and what was typed in a cell. Of a library, what is reached counts by name, and the library by its version. Of
+a module, the attributes count that the code reads; all of them where it uses the module as a value.
 """
 
 from __future__ import annotations

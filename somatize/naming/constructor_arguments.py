@@ -1,8 +1,8 @@
 """The arguments that a `Node` was constructed with, noted as it is made.
 
-What an argument was is named there and then, as it may change later, or be gone. Functions, classes and
-torch's modules are held instead, as what they are is looked at when a name is asked for; and so is what is so large
-that naming it would be felt where nothing is ever kept.
+An argument is named at once, because it may change later or be gone. Functions, classes and torch's modules are held
+instead and named when a name is needed; so are arguments that are so large that naming them would be felt where nothing
+is ever kept.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The name of a result, put together from its parts: node, input, modes; and the difference between two names.
 
-Nobody sees who assigns what a library's object has under an underscore, and what it was made with has such names too:
-so these attributes stand, as they were at first, for the arguments. A Module's are torch's own business.
+Private attributes of a library's object count as they were when it was first seen: it may keep its arguments in them,
+and who assigns them cannot be seen. Those of a torch Module do not count.
 
-Only those of a library that is loaded can be set, so a process that never imports torch pays nothing for torch's. The
-number of threads does not count, nor do torch's grad and inference mode, or how arrays are printed.
+Modes count only if their library is loaded, so a process without torch pays nothing for torch's. The number of threads
+does not count, nor do torch's grad and inference mode, or how arrays are printed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The composition of a value: a marker of its kind, and the values it contains.
 
-`expanded` is asked for all that is no scalar. Types are matched exactly, as in `codecs`; beside those which a codec
+`expanded` takes every value that is no scalar. Types are matched exactly, as in `codecs`; beside those which a codec
 knows, it takes what can be told apart without being read back: enums, dataclasses, named tuples and subclasses
 of the plain containers (by the identity of their class and all they hold), patterns, dtypes, modules.
 What the order of parts means is said by the expansion: in a `SET` it means nothing, in a `SEQUENCE` it counts, and in
-`PAIRS`, keys and values in turn, it does too: whoever is handed a dict can go through it.
+`PAIRS`, keys and values in turn, it does too, because code can iterate over a dict.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ _MODULES_IN_NAMES = {
     "somatize.dag.pieces": "somatize.pieces",
     "somatize.dag.plan": "somatize.plan",
     "somatize.dag.topology": "somatize.topology",
-    "somatize.record.export.table_formats": "somatize.record.export.separated",
     "somatize.store.store": "somatize.store",
     "somatize.watching.context": "somatize.context",
     "somatize.watching.watchers": "somatize.watching",

@@ -1,7 +1,7 @@
 """Forwards of a run read from a store: rows and facts, all at once or page by page.
 
-Each stretch is read in a look of its own. So an answer of any length takes little memory, and while somebody reads it
-slowly no snapshot is held, which would keep the pages that writers use again.
+Each page is read in a snapshot of its own. So an answer of any length takes little memory, and a slow consumer holds no
+snapshot, which would keep writers from reusing pages.
 """
 
 from __future__ import annotations

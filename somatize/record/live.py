@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ODD = {NAN: "nan", INF: "inf", MINUS_INF: "-inf"}
 
 
-def standing(tally: LiveColumns, *, going_on: bool) -> str:
+def status_line(tally: LiveColumns, *, going_on: bool) -> str:
     """One line: counts of forwards and failures, the last numbers said, the last duration."""
     rows = len(tally)
     if rows == 0:
@@ -354,7 +354,7 @@ class Live:
     def __repr__(self) -> str:
         with self._lock:
             self._settle()
-            words = standing(self._tally, going_on=any(sink.row >= 0 for sink in self._going_on.values()))
+            words = status_line(self._tally, going_on=any(sink.row >= 0 for sink in self._going_on.values()))
         return f"{self._shown}: {words}{', closed' if self._closed else ''}"
 
     # -- shown

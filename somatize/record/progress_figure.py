@@ -222,7 +222,7 @@ class GreyRuns:
     def traces(
         self, panels: Sequence[Panel], within: Sequence[Sequence[int]], sizes: Sequence[float]
     ) -> Iterator[dict[str, Any]]:
-        """A line for each panel, the last of durations, and where they broke; sizes as in `Scale`."""
+        """A line for each panel, the last of durations, and where they broke; sizes as in `AxisScale`."""
         for panel, places, size in zip(panels, [*within, [None]], sizes, strict=True):
             yield self._line(panel, places, size) | {"showlegend": panel is panels[0]}
         broke = f"y{len(panels) + 1}"

@@ -17,7 +17,7 @@ import msgpack
 
 from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, RecordLost, UnknownForward
 from somatize.facts import KINDS, Fact, said
-from somatize.store import open_store as opened_stores
+from somatize.store import open_store
 from somatize.store.appender import Pending
 from somatize.store.record_format import OK, OWN, readings
 from somatize.store.recovery import open_writer
@@ -55,7 +55,7 @@ _SECOND = (
 # fmt: on
 
 
-def unnamed() -> str:
+def new_run_name() -> str:
     """A name that sorts by time, can be read, and that no other process makes.
 
     For example ``20260131-142530-118-calm-heron-3f9c``.
@@ -74,7 +74,7 @@ class Teller:
     """Writes run metadata: process details at once, git details from a background thread."""
 
     def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
-        writer.tells(msgpack.packb(run_info.plain({**run_info.of_process(), "about": about})))
+        writer.tells(msgpack.packb(run_info.plain({**run_info.process_provenance(), "about": about})))
         self._pid = os.getpid()
         self._told = Wakeup()
         tell = partial(_tell_code, writer, self._told, diff=diff)
@@ -99,7 +99,7 @@ def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
 
 def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
     try:
-        found = run_info.of_code(diff=diff)
+        found = run_info.code_provenance(diff=diff)
         writer.tells(msgpack.packb(run_info.plain(found)))
     except (RecorderClosed, RecordLost):
         pass  # closed by the end of the process, which does not wait for git
@@ -129,7 +129,7 @@ class Graphs:
     def _describe(self, graph: Any, version: Any) -> None:
         try:
             self._seen[id(version)] = weakref.ref(version)
-            name, described = run_info.of_graph(graph)
+            name, described = run_info.graph_provenance(graph)
         except (AttributeError, TypeError):
             return  # told by hand, or by something that is no graph
         if name not in self._told:
@@ -235,7 +235,7 @@ class Recorder:
         if not isinstance(store, Store):
             raise TypeError(f"a Recorder writes to a Store, not to {store!r}: Recorder(Store({str(store)!r}))")
         self._store = store
-        self._run = unnamed() if run is None else _checked(run)
+        self._run = new_run_name() if run is None else _checked(run)
         self._fields = _fields(summarising)
         self._about = plain(about or {})
         self._diff = diff
@@ -245,7 +245,7 @@ class Recorder:
 
     def _open(self) -> None:
         self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
-        open_writer(opened_stores.hold(self._store.opened.path), self._run, self._fields, self._take)
+        open_writer(open_store.hold(self._store.opened.path), self._run, self._fields, self._take)
         self._graphs = Graphs(self._writer)
         self._teller = Teller(self._writer, self._about, diff=self._diff)
 
@@ -387,7 +387,7 @@ class Recorder:
             raise RecorderClosed(f"the recorder of run {self._run!r} is closed; open another on the same run to go on")
         # Also where the process ends: what begins after its recorders were closed is recorded by a new writer.
         if self._writer.pid != getpid() or self._writer.exiting:
-            with opened_stores.exclusive():
+            with open_store.exclusive():
                 if self._writer.pid != getpid() or self._writer.exiting:
                     self._retire.detach()
                     self._open()

@@ -1,7 +1,7 @@
 """Information about a run: provenance as it is recorded, and `about`, writers and Status data as they are read.
 
-A fact said inside of a forward lies in that forward; one said outside of any in the record of the run itself. The
-readers give both, with the number of the forward or None.
+Facts of a Status said inside a forward are in that forward's record, others in the record of the run. Readers give
+both, with the number of the forward or None.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _PATIENCE = 10.0
 _known_code: dict[tuple[str, bool], dict[str, Any]] = {}
 
 
-def of_process() -> dict[str, Any]:
+def process_provenance() -> dict[str, Any]:
     """The command line, directory, Python and platform of this process; cheap."""
     return {
         "argv": list(getattr(sys, "orig_argv", sys.argv)),
@@ -117,7 +117,7 @@ def _cwd() -> str:
         return ""
 
 
-def of_code(*, diff: bool) -> dict[str, Any]:
+def code_provenance(*, diff: bool) -> dict[str, Any]:
     """Versions of loaded libraries and the git commit; slow, so it runs once."""
     key = (_cwd(), diff)
     if key not in _known_code:
@@ -172,7 +172,7 @@ def _asked(*words: str) -> str | None:
     return answer.stdout.decode("utf-8", "replace") if answer.returncode == 0 else None
 
 
-def of_graph(graph: Any) -> tuple[str, dict[str, Any]]:
+def graph_provenance(graph: Any) -> tuple[str, dict[str, Any]]:
     """A graph as data, and a name for it by its content."""
     nodes = list(graph.nodes())
     described = {

@@ -1,7 +1,7 @@
 """The state of a run as far as it has been read, and what it has grown by since: counts, times, curves, tasks, logs.
 
-Something may be said of a forward after it ended, and a forward may go on while others end. So the last forwards, and
-those going on, are looked at again each time; all before them is settled.
+Facts may be said of a forward after it ended, and a forward may be open while others end. So the last forwards and the
+open ones are read again each time; all before them is settled.
 """
 
 from __future__ import annotations

@@ -93,7 +93,9 @@ PER_BUCKET = 4
 """The number of points kept per bucket: first, lowest, highest, last."""
 
 
-def kept(values: array[float], buckets: int, also: Iterable[int] = (), gaps: Sequence[int] | None = None) -> list[int]:
+def downsampled(
+    values: array[float], buckets: int, also: Iterable[int] = (), gaps: Sequence[int] | None = None
+) -> list[int]:
     """The rows of `values` to draw, in order: all of them where few, else up to four for each of `buckets` stretches.
 
     Kept are the first and the last number and the lowest and the highest of every stretch, so every extreme is
@@ -123,7 +125,7 @@ def gaps_of(values: array[float]) -> list[int]:
     return found
 
 
-def without(values: array[float], gaps: list[int]) -> array[float]:
+def without_gaps(values: array[float], gaps: list[int]) -> array[float]:
     """The numbers of `values`, given where it holds none."""
     numbers, start = array("d"), 0
     for gap in gaps:
@@ -213,7 +215,7 @@ class Strokes:
             column = values if whole else array("d", [values[row] for row in rows])
             share = max(1, self.buckets * len(segment) // max(1, len(values)))
             gaps = gaps_of(column)
-            yield TraceSegment(rows, column, kept(column, share, gaps=gaps), gaps)
+            yield TraceSegment(rows, column, downsampled(column, share, gaps=gaps), gaps)
 
     def points(self, stretches: Sequence[TraceSegment]) -> Drawn:
         """Forwards and numbers; None where there is a gap, and both None between two segments."""
@@ -427,7 +429,7 @@ class RollingMeans:
 
     def __init__(self, stretch: TraceSegment, window: int) -> None:
         self.stretch = stretch
-        self.numbers = without(stretch.values, stretch.gaps)
+        self.numbers = without_gaps(stretch.values, stretch.gaps)
         self._mean = RollingMean(self.numbers, window)
 
     def places(self) -> list[int]:

@@ -5,8 +5,8 @@ operators; what goes element by element is counted as nothing there and here. An
 count a lower bound, and so does work that no counter in this thread can see. A count of zero is never given: it
 means that the work was done elsewhere, and is unknown.
 
-Counted are the first step, the first in each further mode, the second on each further kind of batch, and of each kind
-one more now and then. What another step did is told by those that were alike, else scaled by how much work it was.
+Counted are the first step, the first in each further mode, the second on each further kind of batch, and one of each
+kind now and then. Other steps are estimated from counted ones of their kind, else scaled by the work in the batch.
 """
 
 from __future__ import annotations

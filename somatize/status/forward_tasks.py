@@ -1,7 +1,7 @@
 """Forwards as tasks of a Status, and their nodes as tasks in them.
 
-That holds for nodes called one after another; of those it is enough to know at which step the forward is. As soon as
-somebody looks, the forward tells of all that follows.
+As long as nobody looks, the sink is not told anything: where nodes are called one after another, the forward knows its
+step. Once somebody looks, it is told everything.
 
 These tasks come of facts that are recorded already, so they are quiet: listeners and views see them, they are neither
 logged nor said as facts of their own.

@@ -1,7 +1,7 @@
 """Facts of a Status: its tasks, log records and throughput, sent to watchers of its own.
 
-Said inside of a forward, a fact lands in that forward, as anything a recorder is told there; outside of one, in the
-record of the run itself. A watcher that raises is warned about once and told nothing more.
+A fact said inside a forward goes to that forward, another one to the record of the run. A watcher that raises is warned
+about once and told nothing more.
 """
 
 from __future__ import annotations

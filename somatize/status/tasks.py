@@ -1,11 +1,9 @@
 """Tasks of a Status: a tree of what is being done, its events, and the listeners that are sent them.
 
-A task holds data and asks a clock; views read it, listeners are told of it. Which tasks there are, and which is
-whose child, is `somatize.status.tasks`.
+A `Task` holds data, a `Tree` has the open tasks and their parents; views read them, `Listeners` are sent events.
 
-A context (a thread, an asyncio task) remembers the tasks opened in it as a chain, the innermost first.
-A task that has ended stays where it is in chains of other contexts and is passed over there: so one that is ended
-elsewhere than it began is nobody's parent any more, and nothing has to be undone.
+A context (a thread, an asyncio task) remembers the tasks opened in it as a chain, innermost first. A task ended in
+another context stays in the chain and is skipped when looking for a parent.
 """
 
 from __future__ import annotations

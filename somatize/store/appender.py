@@ -15,12 +15,11 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from somatize.errors import RecorderClosed, RecordLost
-from somatize.store.journal import read_from
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, record_format, speedups
-from .journal import Said, entry
+from .journal import Said, entry, read_from
 from .record_format import OWN
 from .rows import Batch, Line, Position
 

@@ -3,8 +3,8 @@
 Facts are copied as they were packed. Blocks of one writer that are small are joined with the one before, each
 row at most some twelve times over its life, so that a run of a forward a second is as compact as a fast one.
 
-It reads what was appended back from the journal's file and copies it in blocks. So it holds a bounded amount of
-memory at any rate, a slow disk makes no writer wait, and what happens after a crash is what happens every time.
+Journals are read back from their files, in pieces of bounded size, so that a slow disk makes no writer wait and the
+commit after a crash is the same as every other.
 """
 
 from __future__ import annotations
@@ -16,16 +16,28 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from somatize.store.rows import find_chunk
 from somatize.utils.interrupts import Wakeup, start
 from somatize.utils.notices import warn_of_record
 
 from . import record_format, speedups
-from . import rows as open_tasks
 from .lmdb_environment import BadValue, WriteTransaction
 from .open_store import CommitThread, Opened, OpenWriter, served
 from .record_format import OWN, Chunk, RunInfo, pack_chunk, pack_texts, texts
-from .rows import FORWARD, MOST_BYTES, MOST_ROWS, UNKNOWN, Batch, Block, JournalRow, JournalRows, Line, Position, cut
+from .rows import (
+    FORWARD,
+    MOST_BYTES,
+    MOST_ROWS,
+    UNKNOWN,
+    Batch,
+    Block,
+    JournalRow,
+    JournalRows,
+    Line,
+    Position,
+    cut,
+    find_chunk,
+    store_open_tasks,
+)
 
 _LOOK_BACK = 64
 _NOT_OK = (record_format.BROKE, record_format.INTERRUPTED, record_format.LOST)
@@ -53,7 +65,7 @@ def absorb(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
     _store(txn, run, gathered, tally, cut(alone, gathered.fields))
     if gathered.about:
         _about(txn, run, gathered)
-    open_tasks.store(txn, run, gathered.tasks)
+    store_open_tasks(txn, run, gathered.tasks)
     txn.put(key, record_format.pack_run(key, tally.info))
 
 

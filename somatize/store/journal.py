@@ -6,7 +6,7 @@ said after its forward, or something about the run. What a column needs stands i
 who copies entries into the store has to unpack the facts.
 
 A process that is killed leaves at most one torn entry, at the end; a power cut may leave any pages old or zero.
-What is whole is read (`Gathered.take`), up to the first place where nothing whole follows.
+What is whole is read (`JournalRows.take`), up to the first place where nothing whole follows.
 """
 
 from __future__ import annotations

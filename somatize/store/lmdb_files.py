@@ -1,7 +1,7 @@
 """The files of an LMDB database: generations made by compaction, and pages read without mapping.
 
-Of two that lie there the one of the higher number counts. Whoever has an old one open must notice before each
-transaction, also when it slept through several compactions: what it wrote to a file that is gone would be lost.
+Of two generations the higher number counts. A process with an old one open must notice that before each transaction,
+even after several compactions: what it wrote to a removed file would be lost.
 
 LMDB trusts its file: a page number from a damaged page makes the process die of a signal, with no exception to
 catch. So a file is walked with this before it is mapped (`verify`), and where LMDB's lock file may not be written

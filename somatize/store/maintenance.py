@@ -15,17 +15,15 @@ from zlib import crc32
 import msgpack
 
 from somatize.errors import BadName, BadRun, DamagedStore, NoStore, RecordError, SomatizeError, UnknownRun, nearest
-from somatize.store.open_store import journal_files
-from somatize.store.run_reader import find_run
 
 from . import directory, journal, record_format, values
 from .lmdb_environment import BadValue, Environment, ReadTransaction, WriteTransaction
 from .lmdb_files import verify
-from .open_store import Opened
+from .open_store import Opened, journal_files
 from .record_format import Chunk, RunInfo, unpack
 from .recovery import alone_at_the_door, live_writers, repair
 from .rows import JournalRows
-from .run_reader import RunLines, StoreSnapshot, look
+from .run_reader import RunLines, StoreSnapshot, find_run, look
 from .values import Named, check_name
 
 _ALL_PAGES = 1 << 40
@@ -284,7 +282,7 @@ def _names_of_run(lines: RunLines, start: str, prefix: str) -> list[Named]:
     return [one for one in named if one.name.startswith(prefix)] if len(prefix) > len(start) else named
 
 
-def of_runs(opened: Opened, names: list[str]) -> dict[str, int]:
+def size_of_runs(opened: Opened, names: list[str]) -> dict[str, int]:
     """Bytes of each run that is there: its committed records and columns, without what lies around them in pages.
 
     Reads no record: one step for each 2,048 of them at most.
@@ -308,7 +306,7 @@ def _of_run(view: StoreSnapshot, run: int) -> int:
     return total
 
 
-def of_directory(path: Path) -> int:
+def size_of_directory(path: Path) -> int:
     """Bytes of the disk that a directory takes with all in it."""
     total = 0
     for one in path.rglob("*"):

@@ -415,7 +415,7 @@ def _give_back(state: _ReferenceState) -> None:
 def hold(path: Path, *, make: bool = False) -> Reference:
     """The store at `path`, opened in this process if it is not yet; `make` creates one where there is none.
 
-    Raises what `place.make`, `place.check_format` and `Environment` raise.
+    Raises what `directory.make`, `directory.check_format` and `Environment` raise.
     """
     return _service.run(lambda: Reference(_acquired(path, make=make)))
 

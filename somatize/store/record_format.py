@@ -5,13 +5,13 @@
 ``r`` run                                 `RunInfo`: totals, so that listing runs reads nothing else
 ``v`` run, writer                         nothing; the writers of a run
 ``w`` writer                              `WriterInfo`: who it is, and how far its journal was taken in
-``c`` run, first forward, writer          a chunk: the columns of a block of rows (`columns`)
+``c`` run, first forward, writer          a chunk: the columns of a block of rows (`Chunk`)
 ``b`` run, first forward, writer          the packed facts of those rows, one after the other
 ``p`` run, forward, writer, position      packed facts that came in parts, or after their row was stored
 ``o`` run, forward                        a forward still going when it was stored
 ``l`` run, forward                        the nodes a lost forward was in
 ``a`` run, writer                         what a writer says about the run
-``t`` run, digest of a task's id          the fact said last of a task that is open (`open_tasks`)
+``t`` run, digest of a task's id          the last fact of an open task (`rows.OpenTasks`)
 ``i``                                     the number the next run gets; numbers are never used again
 ========================================  =====================================================
 

@@ -16,19 +16,18 @@ from typing import Any
 
 from somatize.errors import DamagedStore, StoreError
 from somatize.facts import encodable
-from somatize.store.journal import read_from
-from somatize.store.open_store import journal_files
-from somatize.store.run_reader import find_run, writer_info
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, locks, record_format
 from .commit import end_open, take_in
+from .journal import read_from
 from .journal_reader import tell_damage
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
-from .open_store import Opened, Reference, served
+from .open_store import Opened, Reference, journal_files, served
 from .record_format import RunInfo
 from .rows import JournalRows
+from .run_reader import find_run, writer_info
 from .writer import Writer
 
 _SLICE = 4 << 20

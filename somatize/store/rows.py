@@ -1,12 +1,11 @@
 """Rows of forwards: made of journal entries, held until the next commit, cut into blocks; and the tasks that are open.
 
-A task that goes on is said again and again, and only the last saying counts. So it is no part of a record: it stands
-under a key of its own, by the task's `id`, is replaced by the next, and goes when the task's end is said.
+An open task is said again and again, and only its last fact counts. So that fact is kept apart from records, under the
+task's `id`, until the task's end is said.
 
-The committing thread stores these without reading the journal back, which costs a few times less where that is not
-done in C (`speedups`; there a batch holds nothing). It is a shortcut and no more: a batch holds what the journal holds
-between two places. Where it does not, because it grew too large on a slow disk, or because something else was said than
-records and facts about them, it is not `whole`, and the journal is read.
+Without C (`speedups`), a `Batch` holds the rows written since the last commit, so that the journal need not be read
+back. It equals a part of the journal; where it would not (it grew too large, or other entries than records and late
+facts came), it is not `whole` and the journal is read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ KIND = b"t"
 
 
 class TaskFact(NamedTuple):
-    """The last fact of an open task: its forward (`schema.OWN` for none), when in µs, and the fact."""
+    """The last fact of an open task: its forward (`record_format.OWN` for none), when in µs, and the fact."""
 
     forward: int
     when: int
@@ -76,7 +75,7 @@ def task_key(run: int, identity: str) -> bytes:
     return record_format.run_prefix(KIND, run) + blake2b(identity.encode(), digest_size=16).digest()
 
 
-def store(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
+def store_open_tasks(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
     """Put what is said of open tasks in the place of what was said before, and take away those that ended."""
     for identity in tasks.ended:
         txn.delete(task_key(run, identity))
@@ -85,7 +84,7 @@ def store(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
         txn.put(key, record_format.pack_map(key, told))
 
 
-def stored(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
+def stored_open_tasks(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
     """The tasks of a run that are open as far as is committed; a damaged one is left out, for `check` to name."""
     prefix = record_format.run_prefix(KIND, run)
     for key, sealed in reading.items(prefix):
@@ -97,7 +96,7 @@ def stored(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
             continue
 
 
-def after(committed: Iterable[TaskFact], tails: Iterable[OpenTasks]) -> list[TaskFact]:
+def open_tasks_after(committed: Iterable[TaskFact], tails: Iterable[OpenTasks]) -> list[TaskFact]:
     """The tasks that are open, with what journals say beyond what is committed."""
     found = {told.fact["id"]: told for told in committed}
     for tail in tails:

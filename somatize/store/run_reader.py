@@ -18,8 +18,6 @@ from typing import NamedTuple, TypeVar
 
 from somatize.errors import DamagedStore, UnknownName, UnknownRun, WhichRun, nearest
 from somatize.facts import KINDS, Fact
-from somatize.store.open_store import journal_files
-from somatize.store.rows import find_chunk
 from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
@@ -27,9 +25,9 @@ from . import directory, journal, record_format
 from .journal import NO_TIME
 from .journal_reader import Counted, JournalFile, Tail
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
-from .open_store import Opened
+from .open_store import Opened, journal_files
 from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, parted_path, readings, unpack
-from .rows import TaskFact, after, stored
+from .rows import TaskFact, find_chunk, open_tasks_after, stored_open_tasks
 
 _STAMPS = frozenset({"fact", "node", "host", "device"})
 
@@ -417,7 +415,7 @@ class RunLines:
     def open_tasks(self) -> list[TaskFact]:
         """The last fact of each open task, the latest at the end; these are not among the facts of forwards."""
         tails = [tail.gathered.tasks for tail in self.view.tails_of(self.run)]
-        return after(stored(self.view.reading, self.run), tails)
+        return open_tasks_after(stored_open_tasks(self.view.reading, self.run), tails)
 
     def has_column(self, forward: int, path: str) -> bool:
         """Whether the texts of a line would hold a field if it was said."""
@@ -543,7 +541,7 @@ class StoreSnapshot:
         return ((run, RunInfo(name, *totals[1:])) for run, name, totals in self.totals())
 
     def totals(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-        """`runs`, with what `schema.unpack_totals` gives of each."""
+        """The totals of `runs` as `record_format.unpack_totals` gives them."""
         unpack = record_format.unpack_totals
         for key, sealed in self.reading.items(b"r"):
             if key[:1] != b"r":

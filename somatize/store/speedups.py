@@ -1,4 +1,4 @@
-"""The ordinary case of recording, done in C where the module for that was built from ``native/``.
+"""The ordinary case of recording, done in C where the module for that was built from ``somatize/store/native/``.
 
 It is never needed: whatever it does, Python does too, more slowly, and it declines all that is out of the ordinary. A
 build of other sources than these is left alone. ``SOMATIZE_PURE=1`` in the environment keeps it out of use.

@@ -9,7 +9,7 @@
 A name too long for a key of LMDB's stands there by its beginning and its digest; the whole name is in the value.
 The digest of bytes is their checksum. A name's value is sealed as records are.
 
-A kept value is a name (kind ``k`` of `values`) that points at bytes by their content; its meta says its size, a
+A kept value is a name of kind ``k`` that points at bytes by their content; its meta says its size, a
 checksum, and whatever else its keeper says. The checksum is xxh3's, made for finding damage and not for telling
 inputs apart: it is read along with the bytes, where their digest would take several times as long as reading them.
 
@@ -326,7 +326,7 @@ Held = tuple[str, bytes, bytes]
 """Digest, what stands under the name, and the bytes, none for those that are a file."""
 
 
-def there(opened: Opened, names: Iterable[str]) -> dict[str, Held | None]:
+def kept_among(opened: Opened, names: Iterable[str]) -> dict[str, Held | None]:
     """Those of `names` under which something is kept, with what is held where that is little; one look for all.
 
     None stands for what is left to `recall`: what is large, beyond the first few, or damaged.

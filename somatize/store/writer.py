@@ -37,7 +37,7 @@ class Writer(Appender):
     """The writing end of a run in this process. Threads may share it."""
 
     def __init__(self, reference: Reference, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
-        """Made by `opening.open_writer`, which holds the lock on opening."""
+        """Made by `recovery.open_writer`, which holds the lock on opening."""
         opened = reference.opened
         super().__init__(opened, name, run, fields, about)
         self.reference = reference

@@ -1,7 +1,7 @@
 """The display of a Status: live lines at the bottom of a terminal, plain lines in a file, an output in a notebook.
 
-It moves up over its own lines and no further, hides no cursor and switches no mode: whenever the process ends, the
-terminal is as it was, with the last lines left to read at worst.
+On a terminal the cursor moves over the display's own lines only, and no mode is switched: whenever the process ends,
+the terminal is as it was, at worst with the last lines left.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Lines:
             elapsed = task.elapsed
             if elapsed >= self._next.get(task, self._every):
                 self._next[task] = elapsed + min(max(self._every, elapsed), _SLOWEST)
-                yield "  " * depth + going(task)
+                yield "  " * depth + progress_words(task)
                 spoke = True
         if spoke:
             yield from self._of_streams(status)
@@ -246,7 +246,7 @@ class Lines:
                 yield f"{stream.stream}: {words}"
 
 
-def going(task: Task) -> str:
+def progress_words(task: Task) -> str:
     """The progress of a task, in words."""
     words = [duration(task.elapsed)]
     if task.total is not None:
@@ -261,7 +261,7 @@ def going(task: Task) -> str:
     return f"{task.name}: {', '.join(words)}"
 
 
-def sentence(task: Task) -> str:
+def end_words(task: Task) -> str:
     """The end of a task, in words."""
     done = count(task.done) if task.done or task.total is not None else ""
     total = f" of {count(task.total)}" if task.total is not None and task.total != task.done else ""
@@ -499,7 +499,7 @@ class _TaskEndLine:
         if task.elapsed < _FLICKER and event.kind is EventKind.FINISHED:
             return
         if way.in_a_cell or not is_written("somatize.status", logging.INFO):
-            way.ended(sentence(task))
+            way.ended(end_words(task))
 
 
 def _refresh(reference: weakref.ref[Display], stop: threading.Event, pace: float) -> None:

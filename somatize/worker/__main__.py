@@ -11,8 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from . import server as standard
-from .server import Life, end_soon
+from .host_process import HIGH, Life, end_soon, set_streams_apart
 
 
 def main() -> int:
@@ -43,9 +42,9 @@ def _take_wire() -> tuple[int, int]:
 
     Before any code of a user is there: what it prints, or reads, or its child processes do, is then never the wire.
     """
-    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, standard.HIGH)
-    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, standard.HIGH)
-    standard.set_apart()
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    set_streams_apart()
     faulthandler.enable(all_threads=False)  # of a crash the last words say where it was
     return reading, writing
 

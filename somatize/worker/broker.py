@@ -29,9 +29,9 @@ from somatize.utils.interrupts import ServiceThread, TripLock, from_handler
 
 from . import payload, sent_modules
 from .process import Process, Worker
-from .server import about, libraries
+from .server import libraries, own_versions
 from .shipping import Load, Shipping, WorkerLosses, things_of, warn
-from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees
+from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees_memory
 
 _TO_START = 60.0
 """Seconds a worker may take until its greeting, where it has no timeout of its own."""
@@ -419,12 +419,12 @@ class Connection:
         if noise:
             process.heard.show(noise.decode(errors="backslashreplace"))
         hello = wire.receive(until).fields
-        mine, theirs = about(), {name: hello.get(name) for name in about()}
+        mine, theirs = own_versions(), {name: hello.get(name) for name in own_versions()}
         known = [name for name in _COMPARED if name in sys.modules]
         probe = SharedMemoryProbe()
         try:
             said = {**mine, "mode": self.worker.mode, "libraries": known, "probe": probe.shown()}
-            wire.send("hello", {**said, "sees": sees(hello.get("probe"))}, until=until)
+            wire.send("hello", {**said, "sees": sees_memory(hello.get("probe"))}, until=until)
             if mine != theirs:
                 raise BadWorker(f"the worker of host {self.host!r} {_differs(theirs, mine)}")
             ready = wire.receive(until)

@@ -587,7 +587,7 @@ def _registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:
 
 
 class _Arriving(pickle.Unpickler):
-    """The unpickler of a worker: classes are made as `_Known` does."""
+    """The unpickler of a worker: classes are made by `_KnownFunctions`."""
 
     def __init__(self, file: Any, buffers: list[memoryview]) -> None:
         super().__init__(file, buffers=buffers)
@@ -652,7 +652,7 @@ class _KnownFunctions:
     def _function_setstate(self, assign: Any, thing: Any, state: Any) -> Any:
         scope = thing.__globals__
         module = sent_modules.here(scope.get("__name__", ""))
-        if module is not None and vars(module) is scope:  # what is there may have learned; see `modules.Values`
+        if module is not None and vars(module) is scope:  # what is there may have learned; see `sent_modules.Values`
             attributes, rest = state
             new = {key: value for key, value in rest["__globals__"].items() if key not in scope}
             state = attributes, {**rest, "__globals__": new}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import platform
-import select
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -23,118 +19,12 @@ from somatize.errors import NotSendable
 from somatize.facts import Fact
 
 from . import payload, sent_modules
+from .host_process import Life, flush_streams, reopen_streams
 from .relay import Relay, listen
 from .replica import Leaf, Replica
 from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
-from .wire import PROTOCOL, Garbled, Message, Pieces, Segments, SharedMemoryProbe, Wire, sees
+from .wire import PROTOCOL, Garbled, Message, Pieces, Segments, SharedMemoryProbe, Wire, sees_memory
 from .wire import WireClosed as Gone
-
-
-class Life:
-    """Ends this process when the other end of the descriptor that brings its work is closed.
-
-    A thread watches it. Node code may keep the interpreter from that thread for long, in one call of C: while a slice
-    runs, the system itself therefore ends this process, and what it started, at the first sign from there, since
-    nothing is sent until the slice has been answered.
-    """
-
-    def __init__(self, reading: int, computing: Callable[[], bool]) -> None:
-        self._reading = reading
-        self._computing = computing
-        self._calm = fcntl.fcntl(reading, fcntl.F_GETFL)
-        self._armed = self._calm | (os.O_ASYNC if self._signals() else 0)
-        threading.Thread(target=self._watch, name="somatize-life", daemon=True).start()
-
-    def _signals(self) -> bool:
-        try:
-            fcntl.fcntl(self._reading, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(self._reading, fcntl.F_SETOWN, -os.getpid() if os.getpgrp() == os.getpid() else os.getpid())
-        except (AttributeError, OSError):  # another system than Linux
-            return False
-        return True
-
-    def arm(self) -> None:
-        """A slice begins."""
-        fcntl.fcntl(self._reading, fcntl.F_SETFL, self._armed)
-
-    def calm(self) -> None:
-        """Note that a slice has run; what is sent from now on belongs to the next."""
-        fcntl.fcntl(self._reading, fcntl.F_SETFL, self._calm)
-
-    def _watch(self) -> None:
-        poll = select.poll()
-        poll.register(self._reading, 0)  # tells only that the other end is gone
-        poll.poll()
-        end_soon(0.0 if self._computing() else 1.0)
-
-
-def end_soon(seconds: float) -> None:
-    """End this process, and what it started where it has a group of its own."""
-    time.sleep(seconds)
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
-
-
-HIGH = 100
-"""From which number on the descriptors of this process' own lie, out of the way of those that node code opens."""
-
-_spare = -1
-_three = select.poll()
-for _number in (0, 1, 2):
-    _three.register(_number, 0)
-
-
-def set_apart() -> None:
-    """Stdin is at its end, and what goes to stdout goes to stderr, by its descriptor as well."""
-    global _spare
-    _spare = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, HIGH)
-    _empty()
-    os.dup2(2, 1)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-
-
-def flush() -> None:
-    """Flush the standard streams, so that a node's output is sent before its answer."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except Exception:  # node code closed one, or put something else in its place
-        with contextlib.suppress(Exception):
-            sys.stderr.flush()
-
-
-def settle() -> None:
-    """Reopen standard streams that a node closed."""
-    if _spare < 0:
-        return
-    found = _three.poll(0)
-    if found:
-        _open_again({number for number, state in found if state & select.POLLNVAL})
-    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
-        if getattr(getattr(sys, name), "closed", False):
-            made = open(number, mode, buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-            setattr(sys, name, made)
-            setattr(sys, f"__{name}__", made)
-
-
-def _open_again(closed: set[int]) -> None:
-    if 2 in closed:
-        os.dup2(_spare, 2)
-    if 1 in closed:
-        os.dup2(2, 1)
-    if 0 in closed:
-        _empty()
-
-
-def _empty() -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    if nothing:
-        os.dup2(nothing, 0)
-        os.close(nothing)
-    os.set_inheritable(0, True)
-
 
 EVERY = 1.0
 """Seconds that a reading is over, at least: from the start, or from the reading before."""
@@ -247,7 +137,7 @@ class Shared:
         return delta.buffers, [list(leaf) for leaf in sorted(wanted & self.replica.opaque)]
 
 
-def about() -> dict[str, Any]:
+def own_versions() -> dict[str, Any]:
     """Versions that both ends compare before any code is loaded."""
     return {
         "protocol": PROTOCOL,
@@ -306,7 +196,7 @@ class Server:
         try:
             probe = SharedMemoryProbe()
             self.wire.greet()
-            hello = {**about(), "pid": os.getpid(), "machine": platform.node(), "probe": probe.shown()}
+            hello = {**own_versions(), "pid": os.getpid(), "machine": platform.node(), "probe": probe.shown()}
             self.wire.send("hello", hello)
             agreed = self._agrees(self.wire.receive())
             probe.close()
@@ -322,13 +212,13 @@ class Server:
             return False
 
     def _agrees(self, hello: Message) -> bool:
-        mine, other = about(), {name: hello.fields.get(name) for name in about()}
+        mine, other = own_versions(), {name: hello.fields.get(name) for name in own_versions()}
         if mine != other:
             self.wire.send("refused", {"worker": mine, "client": other})
             return False
         self._mode = hello.fields["mode"]
         self._shared = Shared(self._mode)
-        shares = hello.fields["sees"] and sees(hello.fields["probe"])
+        shares = hello.fields["sees_memory"] and sees_memory(hello.fields["probe"])
         self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"]), "shares": shares})
         self.wire.segments = Segments() if shares else None
         return True
@@ -348,7 +238,7 @@ class Server:
             self._move(message)
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
-            settle()  # nobody waits for this
+            reopen_streams()  # nobody waits for this
 
     def _move(self, message: Message) -> None:
         """Send state home, or take over state, overwriting changes here."""
@@ -388,7 +278,7 @@ class Server:
         finally:
             if self.life is not None:
                 self.life.calm()
-            flush()
+            flush_streams()
 
     def _run(self, asked: dict[str, Any], one: BoundSlice, buffers: list[memoryview]) -> SliceResult:
         sent = payload.unpack(buffers[asked.get("state", 0) :], self._mode)

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from somatize.dag.implementation import Implementation
 from somatize.dag.pieces import Mapped, Marks
 from somatize.dag.plan import Plan, Step
-from somatize.engine import program as synchronising
 from somatize.engine.agenda import Role
 from somatize.engine.calls import Calls, Outcome, done, failed
-from somatize.engine.program import INPUT, Bound, Program, Source, fetch, read_once
+from somatize.engine.program import INPUT, Bound, Program, Source, fetch, read_once, synchronised_implementations
 from somatize.engine.remote_calls import SHOWN
 from somatize.engine.seeds import seed_node, seeding
 from somatize.errors import GradientCut, GraphError, NotSendable
@@ -119,7 +118,7 @@ class FarProgram:
             implementations[node] = Implementation(thing)
         plan = Plan(tuple(steps), wanted)
         if spec["waits"]:
-            implementations = synchronising.waiting(plan, implementations)
+            implementations = synchronised_implementations(plan, implementations)
         self.program = Program(plan, implementations)
         self.lines = self._lines()
         self.shared = {here[number]: readers for number, readers in spec["shared"] if number in here}

@@ -1,9 +1,9 @@
 """Messages between two processes as frames on descriptors, with large buffers through shared memory.
 
-A segment is an anonymous file in memory, which has no name anywhere and so is gone with the processes that hold it,
-however these end. The other end opens it through ``/proc`` and maps it copy-on-write: what it writes is its own.
-Until it says that the last array on its map died, a segment is *leased* and never written again; another is used, up
-to a limit, beyond which buffers go the ordinary way.
+A segment of shared memory is an anonymous file in memory, without a name and so gone with the processes that hold it,
+however these end. The other end opens it through ``/proc`` and maps it copy-on-write: what it writes is its own. A
+segment is *leased*, and not written again, until the other end reports that the last array on its map died. Beyond a
+limit on segments, buffers are sent inline.
 
 A frame is 4 bytes of length (little-endian), the *head*, which is msgpack of ``[kind, fields, sizes]``, and then as
 many bytes as `sizes` says, one buffer after the other. Before the first frame a worker says `GREETING`, so that
@@ -64,7 +64,7 @@ class SharedMemoryProbe:
             self._fd = -1
 
 
-def sees(probe: Any) -> bool:
+def sees_memory(probe: Any) -> bool:
     """Whether this process can read the other end's `SharedMemoryProbe`."""
     try:
         pid, fd, secret = probe
@@ -258,7 +258,7 @@ class Wire:
     def send(
         self, kind: str, fields: dict[str, Any], buffers: Sequence[Pieces] = (), until: float | None = None
     ) -> None:
-        """Say something. Raises `Ended` and `TooLate`."""
+        """Say something. Raises `WireClosed` and `TooLate`."""
         sizes: list[Any] = [sum([_size(piece) for piece in buffer]) for buffer in buffers]
         if self.segments is not None:
             freed = self.segments.freed()
@@ -322,7 +322,7 @@ class Wire:
                 views[at] = views[at][sent:]
 
     def receive(self, until: float | None = None) -> Message:
-        """The next message. Raises `Ended`, `TooLate`, and `Garbled`."""
+        """The next message. Raises `WireClosed`, `TooLate`, and `Garbled`."""
         if self._alive is not None and not self._got:  # what is waited for is hardly ever there yet
             self._wait(self._readable, until)
         self._gather(_LENGTH.size, until)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from somatize import Recorder, Store, record
-from somatize.store.maintenance import of_directory, of_runs
+from somatize.store.maintenance import size_of_directory, size_of_runs
 from tests.cli.conftest import NAMES, call
 
 
@@ -21,7 +21,7 @@ def names(path: Path) -> list[str]:
 def test_forget_without_a_yes_says_what_would_go_and_does_nothing(changing):
     result = call("forget", changing, NAMES[0], NAMES[3], code=5)
     with Store(changing) as store:
-        size = sum(of_runs(store.opened, [NAMES[0], NAMES[3]]).values())
+        size = sum(size_of_runs(store.opened, [NAMES[0], NAMES[3]]).values())
     assert result.stderr == (
         f"somatize: would forget 2 runs, 12 forwards, {size / 1e3:.3g} kB ({NAMES[0]}, {NAMES[3]}); "
         "nothing was done: nobody can be asked here, --yes does it\n"
@@ -39,7 +39,7 @@ def test_forget_with_yes_does_it_and_says_so(changing):
 
 def test_forget_answers_programs(changing):
     with Store(changing) as store:
-        sizes = of_runs(store.opened, NAMES)
+        sizes = size_of_runs(store.opened, NAMES)
     assert json.loads(call("forget", changing, NAMES[2], "-y", "--json").stdout) == [
         {"run": NAMES[2], "forwards": 6, "bytes": sizes[NAMES[2]]}
     ]
@@ -57,11 +57,11 @@ def test_forget_forgets_all_or_none(changing):
 
 def test_the_size_of_a_run_is_that_of_what_it_holds(changing):
     with Store(changing) as store:
-        one = of_runs(store.opened, NAMES[:1])["steady"]
+        one = size_of_runs(store.opened, NAMES[:1])["steady"]
         with Recorder(store, "steady") as recorder:
             recorder({"fact": "text", "value": os.urandom(5000).hex()})
-        assert 9_000 < of_runs(store.opened, ["steady", "none"])["steady"] - one < 12_000
-        assert of_runs(store.opened, ["none"]) == {}
+        assert 9_000 < size_of_runs(store.opened, ["steady", "none"])["steady"] - one < 12_000
+        assert size_of_runs(store.opened, ["none"]) == {}
 
 
 def test_rename(changing):
@@ -126,10 +126,10 @@ def test_compact_gives_space_back(changing):
             recorder({"fact": "text", "value": os.urandom(30_000).hex()})
             recorder({"fact": "finished", "took_us": "1"})
     call("forget", changing, "large", "--yes")
-    before = of_directory(changing)
+    before = size_of_directory(changing)
     (row,) = json.loads(call("compact", changing, "--json").stdout)
     assert row["before"] == before
-    assert row["after"] == of_directory(changing) < before - 1_000_000
+    assert row["after"] == size_of_directory(changing) < before - 1_000_000
     assert names(changing) == NAMES
     assert call("compact", changing).stdout.startswith(f"{changing}: ")
 

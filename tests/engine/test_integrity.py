@@ -16,6 +16,7 @@ from somatize import Graph, Node, Store, node
 from somatize.codecs import tensors
 from somatize.engine.result_cache import CLAIMS
 from somatize.errors import KeepWarning
+from tests.engine.conftest import told
 
 CONFIG = {"by": 2}
 
@@ -39,22 +40,6 @@ def kept(thing, id):
 
 def frozen(thing, id):
     return node(thing).named(id).frozen()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "kept") as opened:
-        yield opened
-
-
-def told(graph, value, store, **how):
-    """The answer, what was done with each node, and what was warned."""
-    facts = []
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", KeepWarning)
-        answer = graph.forward(value, store=store, watching=facts.append, **how)
-    kinds = [f"{fact['fact']} {fact['node']}" for fact in facts if fact["fact"] in ("ran", "kept", "recalled")]
-    return answer, kinds, [str(one.message) for one in said]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from somatize import Graph, Node, Store, node
 from somatize.codecs import codec
 from somatize.errors import KeepWarning
+from tests.engine.conftest import told
 
 nn = torch.nn
 
@@ -24,22 +25,6 @@ nn = torch.nn
 class Pair(NamedTuple):
     left: int
     right: torch.Tensor
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "kept") as opened:
-        yield opened
-
-
-def told(graph, value, store, **how):
-    """The answer, what was done with each node, and what was warned."""
-    facts = []
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", KeepWarning)
-        answer = graph.forward(value, store=store, watching=facts.append, **how)
-    kinds = [f"{fact['fact']} {fact['node']}" for fact in facts if fact["fact"] in ("ran", "kept", "recalled")]
-    return answer, kinds, [str(one.message) for one in said]
 
 
 @dataclasses.dataclass

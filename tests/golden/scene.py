@@ -120,6 +120,16 @@ class Triple(Node):
         return value * 3
 
 
+class Holds(Node):
+    """Holds something of ours, whose class is a part of its name."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def forward(self, value: Any) -> Any:
+        return value + 1
+
+
 class Triples(Node):
     """Triples the items of a batch."""
 
@@ -214,8 +224,8 @@ class Writing:
         self.place, self.scratch = place, scratch
 
     def mask(self, text: str) -> str:
-        text = text.replace(str(self.scratch), "<scratch>").replace(str(ROOT), "<root>")
         text = text.replace(sys.executable, "<python>").replace(sys.argv[1], "<place>")
+        text = text.replace(str(self.scratch), "<scratch>").replace(str(ROOT), "<root>")
         text = text.replace(platform.platform(), "<platform>").replace(platform.python_version(), "<python>")
         text = re.sub(rf"\b{re.escape(platform.node())}\b", "<host>", text)
         text = re.sub(r"\b\d+-[0-9a-f]{8}(?=-)", "<task>", text)
@@ -318,7 +328,13 @@ def read(write: Writing, store: Store, runs: list[str]) -> None:
 
 def named(write: Writing, store: Store) -> None:
     """The names of kept results as they are: where one changes, all that users kept is computed again."""
-    names = sorted([kept.meta["node"], kept.name] for kept in store.kept())
+    with Store(write.scratch / "held") as held:
+        for number, thing in enumerate(
+            [Graph.somatize(Triple()), somatize.node(Triple()), somatize.node(abs), Triple()]
+        ):
+            Graph.somatize(Holds(thing).named(f"holds {number}").frozen().cached()).forward(1, store=held)
+        kept = [*store.kept(), *held.kept()]
+    names = sorted([one.meta["node"], one.name] for one in kept)
     (write.place / "names.json").write_text(json.dumps(names, indent=1) + "\n", "utf-8")
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from somatize.record.traces import PER_BUCKET, RollingMean, RollingMeans, TraceSegment, gaps_of, is_stepped, kept
+from somatize.record.traces import PER_BUCKET, RollingMean, RollingMeans, TraceSegment, downsampled, gaps_of, is_stepped
 
 numbers = st.floats(allow_infinity=False, allow_nan=False)
 columns = st.lists(numbers | st.just(math.nan), max_size=400).map(lambda values: array("d", values))
@@ -21,7 +21,7 @@ def is_gap(value):
 
 @given(columns, st.integers(1, 20))
 def test_what_is_kept(values, buckets):
-    rows = kept(values, buckets)
+    rows = downsampled(values, buckets)
     there = [row for row, value in enumerate(values) if not is_gap(value)]
     assert rows == sorted(set(rows))
     assert all(0 <= row < len(values) for row in rows)
@@ -35,7 +35,7 @@ def test_what_is_kept(values, buckets):
 
 @given(columns, st.integers(1, 20))
 def test_a_line_breaks_where_there_is_a_gap_and_nowhere_else(values, buckets):
-    rows = kept(values, buckets)
+    rows = downsampled(values, buckets)
     numbers_kept = [row for row in rows if not is_gap(values[row])]
     for left, right in pairwise(numbers_kept):
         gap = any(is_gap(value) for value in values[left:right])
@@ -45,7 +45,7 @@ def test_a_line_breaks_where_there_is_a_gap_and_nowhere_else(values, buckets):
 
 @given(columns, st.integers(1, 20))
 def test_few_stay_as_they_are_and_many_become_few(values, buckets):
-    rows = kept(values, buckets)
+    rows = downsampled(values, buckets)
     if len(values) <= PER_BUCKET * buckets:
         assert rows == list(range(len(values)))
     else:
@@ -55,12 +55,12 @@ def test_few_stay_as_they_are_and_many_become_few(values, buckets):
 @given(columns, st.integers(1, 20), st.data())
 def test_rows_that_are_asked_for_are_kept(values, buckets, data):
     also = data.draw(st.lists(st.integers(0, max(0, len(values) - 1)), max_size=5)) if values else []
-    assert set(also) <= set(kept(values, buckets, also))
+    assert set(also) <= set(downsampled(values, buckets, also))
 
 
 def test_every_stretch_keeps_its_extremes():
     values = array("d", [math.sin(n / 5) + (30 if n == 777 else 0) for n in range(1000)])
-    rows = set(kept(values, 10))
+    rows = set(downsampled(values, 10))
     for bucket in range(10):
         stretch = range(bucket * 100, bucket * 100 + 100)
         assert {min(stretch, key=values.__getitem__), max(stretch, key=values.__getitem__)} <= rows
@@ -124,7 +124,9 @@ def test_a_rolling_mean_of_numbers_whose_sum_is_beyond_a_float():
 def test_a_mean_is_drawn_where_its_windows_are_whole_and_its_tail_to_the_last_number(values, window, buckets):
     column = array("d", values)
     gaps = gaps_of(column)
-    means = RollingMeans(TraceSegment(range(len(column)), column, kept(column, buckets, gaps=gaps), gaps), window)
+    means = RollingMeans(
+        TraceSegment(range(len(column)), column, downsampled(column, buckets, gaps=gaps), gaps), window
+    )
     there = [place for place, value in enumerate(values) if value == value]
     half, order = window // 2, {place: number for number, place in enumerate(there)}
     whole = there[half : len(there) - half] if len(there) > 2 * half else []

@@ -19,7 +19,7 @@ from somatize.facts import Fact
 from somatize.record.forward_reader import Place
 from somatize.record.manual_forwards import ending
 from somatize.record.reader import micro
-from somatize.record.run_info import about, of_graph
+from somatize.record.run_info import about, graph_provenance
 from somatize.store.record_format import STATES
 
 from .output import Exported, LossCounts, StoredForward, float_of, forwards_of, run_name, whole_of
@@ -68,7 +68,7 @@ class OpenTelemetry:
         try:
             found = self._known.get(program)
             if found is None:
-                found = self._known[program] = functions_of([of_graph(graph)[1]])
+                found = self._known[program] = functions_of([graph_provenance(graph)[1]])
             return found
         except (AttributeError, TypeError):  # opened by hand, with what is no graph
             return {}

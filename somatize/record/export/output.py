@@ -1,8 +1,7 @@
 """Common parts of exporters: the forwards they read, column types of texts, atomic files, what was left out.
 
-A fact holds text. A text is a number here only where the number reads back as it: ``1.50`` is a version and no number,
-``9007199254740993`` no float64. So a column has a kind, and beside it, where it needs one, a column of words for
-the texts that its kind cannot hold.
+A fact holds text. A text counts as a number only if the number's text is the same: ``1.50`` is a version and no number,
+``9007199254740993`` no float64. So a column has a type and, if some texts do not fit it, a column of words beside it.
 """
 
 from __future__ import annotations
@@ -227,13 +226,13 @@ class LossCounts:
 T = TypeVar("T")
 
 
-def whole(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
     """Call `write` with a temporary path beside `path`, then move that file to `path`; returns its result.
 
     If it raises, or is interrupted, what it wrote is removed and what was at `path` stays. The file is on the disk
     before it has its name. Raises `ExportError` where there can be no such file.
     """
-    place = checked(path)
+    place = checked_path(path)
     beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
     try:
         answer = write(beside)
@@ -249,7 +248,7 @@ def whole(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
     return answer
 
 
-def checked(path: str | os.PathLike[str]) -> Path:
+def checked_path(path: str | os.PathLike[str]) -> Path:
     """The path of a file that can be written. Raises `ExportError` for a directory, a pipe, or a place in none."""
     place = Path(path)
     if place.is_dir():

@@ -17,7 +17,7 @@ from somatize.codecs.pandas_frames import pandas
 from somatize.figures.theme import counted
 from somatize.record.forward_reader import Place
 
-from .output import ColumnType, Exported, checked, whole
+from .output import ColumnType, Exported, checked_path, write_atomically
 from .tables import Column, Table, TableQuery, read
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def to_parquet(
     `to_arrow` does, and leaves what was at `path` if it raises.
     """
     pa = pyarrow()
-    checked(path)
+    checked_path(path)
     asked = TableQuery(store, run, of, last, since)
-    rows, left_out = read(asked, lambda table: whole(path, lambda beside: _written(pa, table, beside)))
+    rows, left_out = read(asked, lambda table: write_atomically(path, lambda beside: _written(pa, table, beside)))
     return Exported(Path(path), {of: rows}, left_out)
 
 
@@ -151,9 +151,9 @@ def to_csv(
 
     Raises `ExportError`, `UnknownRun` and `WhichRun`, and leaves what was at `path`.
     """
-    checked(path)
+    checked_path(path)
     asked = TableQuery(store, run, of, last, since)
-    (rows, empty), left_out = read(asked, lambda table: whole(path, lambda beside: _write(table, beside)))
+    (rows, empty), left_out = read(asked, lambda table: write_atomically(path, lambda beside: _write(table, beside)))
     if empty:
         texts = counted(empty, "empty text")
         left_out += (f'{texts} written as "", which some readers (Python\'s csv, pandas) take for absent',)

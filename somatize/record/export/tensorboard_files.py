@@ -24,7 +24,7 @@ from somatize.record.run_info import about
 from somatize.store.record_format import OK
 from somatize.store.store import Store
 
-from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of, whole
+from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of, write_atomically
 
 _WRITER = "somatize"
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -273,7 +273,7 @@ def to_tensorboard(
             out.end(known)
         return Exported(folder, out.wrote, out.losses.sentences())
 
-    exported = whole(beside, write)
+    exported = write_atomically(beside, write)
     beside.replace(folder / f"events.out.tfevents.{int(known.get('began', 0.0)):010d}{_SUFFIX}")
     return exported
 

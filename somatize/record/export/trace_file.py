@@ -30,7 +30,7 @@ from somatize.store.record_format import number, unpack
 from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import Exported, checked, whole, whole_of
+from .output import Exported, checked_path, whole_of, write_atomically
 
 HERE = "here"
 """The name of the place that has no host."""
@@ -545,7 +545,7 @@ def to_trace(
     All that is shown is in memory, about a kilobyte a node: thousands of forwards, not millions. Raises
     `UnknownForward`, `UnknownRun`, `WhichRun` and `ExportError`.
     """
-    place = None if path is None else checked(path)
+    place = None if path is None else checked_path(path)
     with held_back() as sentences:
         told = read_chosen(store, run, forward, last)
     left_out = list(dict.fromkeys(sentences))
@@ -556,7 +556,7 @@ def to_trace(
     trace = {"traceEvents": events(drawn), "displayTimeUnit": "ms", "otherData": _about(told, drawn, left_out)}
     if place is None:
         return trace
-    whole(place, lambda beside: _write(trace, beside, packed=place.suffix == ".gz"))
+    write_atomically(place, lambda beside: _write(trace, beside, packed=place.suffix == ".gz"))
     return Exported(place, _counts(told, drawn), tuple(left_out))
 
 

@@ -113,7 +113,7 @@ Py_ssize_t put_summary(Sheet *self)
         } else if (PyFloat_CheckExact(said) && PyFloat_AsDouble(said) == PyFloat_AsDouble(said)) {
             if (!put_double(&self->entry, PyFloat_AsDouble(said)))
                 return -1;
-        } else if (!put_value(&self->entry, said)) { /* a NaN is its text: packing.Packer.pack_one */
+        } else if (!put_value(&self->entry, said)) { /* a NaN is its text: record_format.Packer.pack_one */
             return -1;
         }
     }

@@ -1,4 +1,4 @@
-/* What the heads of a journal's entries say, for a look that wants little of what they hold: see storage/heads.py. */
+/* What the heads of a journal's entries say, for a look that wants little of what they hold: see somatize/store/journal_reader.py. */
 #include "entries.h"
 
 enum { BROKE = 2, INTERRUPTED = 3, LOST = 4 };

@@ -4,7 +4,7 @@
 
 #include "entries.h"
 
-#define MOST_PACKED (512u << 10) /* from there on texts may have to be cut: packing._LOOK_CLOSER */
+#define MOST_PACKED (512u << 10) /* from there on texts may have to be cut: record_format._LOOK_CLOSER */
 
 typedef struct {
     unsigned char *bytes; /* `used` of `room` */

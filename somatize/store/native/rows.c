@@ -7,7 +7,7 @@
 #include "rows.h"
 #include <stdlib.h>
 
-#define MARK "\xA2id" /* packing.MARK */
+#define MARK "\xA2id" /* record_format.MARK */
 #define MARK_SIZE 3
 
 static void *grown(void *array, size_t *room, size_t count, size_t size)

@@ -23,7 +23,7 @@ static PyMethodDef functions[] = {
      "totals(kinds, states, whens, took) -> tuple\n\nheads.Counted of the records among entries."},
     {"words", words, METH_O,
      "words(column) -> (kind, bytes)\n\n"
-     "A column of words of 64 bits, encoded as columns.pack_integers does."},
+     "A column of words of 64 bits, encoded as record_format.pack_integers does."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* words: a column of whole numbers in the fewest bytes, as columns.pack_integers says it. */
+/* words: a column of whole numbers in the fewest bytes, as record_format.pack_integers says it. */
 #include "entries.h"
 
 static const char *pack(const int64_t *words, size_t count, unsigned char *to, size_t *size)

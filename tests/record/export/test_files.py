@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from somatize.errors import ExportError
-from somatize.record.export.output import checked, whole
+from somatize.record.export.output import checked_path, write_atomically
 
 
 def test_it_takes_the_place_of_what_was_there_when_it_is_whole(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_it_takes_the_place_of_what_was_there_when_it_is_whole(tmp_path: Path) -
         assert place.read_text() == "old"
         return 3
 
-    assert whole(place, write) == 3
+    assert write_atomically(place, write) == 3
     assert place.read_text() == "new"
     assert list(tmp_path.iterdir()) == [place]
 
@@ -38,7 +38,7 @@ def test_nothing_is_left_of_one_that_could_not_be_written(tmp_path: Path, error:
         raise error
 
     with pytest.raises(error):
-        whole(place, write)
+        write_atomically(place, write)
     assert place.read_text() == "old"
     assert list(tmp_path.iterdir()) == [place]
 
@@ -63,9 +63,9 @@ def test_a_kill_leaves_what_was_there(tmp_path: Path, script: Callable[..., subp
 
 def test_where_there_can_be_no_file(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is a directory"):
-        checked(tmp_path)
+        checked_path(tmp_path)
     with pytest.raises(ExportError, match="no regular file"):
-        checked("/dev/null")
+        checked_path("/dev/null")
     with pytest.raises(ExportError, match=r"there is no directory .*no"):
-        checked(tmp_path / "no" / "x.csv")
-    assert checked(tmp_path / "x.csv") == tmp_path / "x.csv"
+        checked_path(tmp_path / "no" / "x.csv")
+    assert checked_path(tmp_path / "x.csv") == tmp_path / "x.csv"
