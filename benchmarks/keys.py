@@ -13,7 +13,7 @@ import numpy as np
 from somatize import Node
 from somatize.dag.pieces import Cached, Frozen, Marks
 from somatize.naming import Namer, content, given
-from somatize.naming.hashing import hasher
+from somatize.naming.digests import hasher
 
 MARKS = Marks(frozen=Frozen(), cached=Cached())
 

@@ -20,7 +20,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from .content_digest import content
-from .hashing import Ext, hasher, packer
+from .digests import Ext, hasher, packer
 
 _FLAGS = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
 _IDLE = {"NOP", "CACHE", "EXTENDED_ARG", "PRECALL", "NOT_TAKEN"}

@@ -17,7 +17,7 @@ from somatize.errors import Unnameable
 
 from .attributes import attributes_of, held_by, private_of, unkeyed_names
 from .constructor_arguments import Argument, arguments_of, is_node
-from .hashing import SCALARS, worded
+from .digests import SCALARS, worded
 from .module_origin import is_apart, is_library
 from .value_walker import Expansion, a, class_words, module_in_names
 

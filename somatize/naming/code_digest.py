@@ -35,8 +35,8 @@ from .bytecode import Method, Use, read, uses_of
 from .callables import Resolver, generator_home, is_importable, lasting_words, named_words
 from .constructor_arguments import shown
 from .content_digest import content
+from .digests import worded
 from .external_reads import Read
-from .hashing import worded
 from .module_origin import is_apart, is_library
 from .staleness import MISSING, Watches, filling
 from .value_walker import Expansion, class_words

@@ -19,7 +19,7 @@ from somatize.codecs import tensors
 from somatize.errors import Unnameable
 
 from .content_digest import content
-from .hashing import SCALARS, worded
+from .digests import SCALARS, worded
 from .module_origin import is_library
 from .value_walker import Expansion
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from somatize.errors import Unnameable
 
-from .hashing import BATCH, CHILD, LONG, SCALARS, TEXTS, Ext, Pack, absorb, hasher, packer, shortened
+from .digests import BATCH, CHILD, LONG, SCALARS, TEXTS, Ext, Pack, absorb, hasher, packer, shortened
 from .value_walker import PAIRS, SET, Expansion, Resolve, expanded
 
 

@@ -27,8 +27,8 @@ from .callables import hooks, structure
 from .code_digest import NO_CODE, PYTHON, Reach, ReachedCode, Said, title
 from .constructor_arguments import Argument, arguments_of, is_node, noted, shown
 from .content_digest import content
+from .digests import SCALARS, worded
 from .external_reads import Read
-from .hashing import SCALARS, worded
 from .module_origin import is_apart, is_library
 from .staleness import Watches
 

@@ -15,7 +15,7 @@ from somatize.codecs import tensors
 
 from .attributes import held_by
 from .bytecode import read
-from .hashing import SCALARS
+from .digests import SCALARS
 from .module_origin import is_library
 
 _PLAIN = SCALARS | {

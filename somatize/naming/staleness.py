@@ -27,7 +27,7 @@ from somatize.errors import Unnameable
 from .attributes import attributes_of
 from .callables import Resolver
 from .content_digest import content
-from .hashing import SCALARS, worded
+from .digests import SCALARS, worded
 from .module_origin import is_apart, is_library
 from .value_walker import Expansion
 

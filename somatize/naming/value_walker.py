@@ -29,7 +29,7 @@ from somatize.codecs.registry import by_type, library_kind, named
 from somatize.codecs.standard_types import BUILTIN
 from somatize.errors import NotKeepable, Unnameable
 
-from .hashing import hasher, memory_digest, worded
+from .digests import hasher, memory_digest, worded
 from .module_origin import is_library
 
 SEQUENCE, SET, PAIRS = range(3)

@@ -30,7 +30,7 @@ from somatize.utils.interrupts import ServiceThread, TripLock, from_handler
 from . import payload, sent_modules
 from .process import Process, Worker
 from .server import libraries, own_versions
-from .shipping import Load, Shipping, WorkerLosses, things_of, warn
+from .slice_sender import Load, SentObjects, WorkerLosses, things_of, warn
 from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees_memory
 
 _TO_START = 60.0
@@ -54,10 +54,10 @@ class _NeverBegan(Exception):
 class _Live:
     """A worker that runs, and what it has."""
 
-    def __init__(self, process: Process, wire: Wire, hello: dict[str, Any], shipping: Shipping) -> None:
+    def __init__(self, process: Process, wire: Wire, hello: dict[str, Any], sent: SentObjects) -> None:
         self.process = process
         self.wire = wire
-        self.shipping = shipping
+        self.sent = sent
         self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
         self.trips = 0
         self.levels: dict[str, int] = {}
@@ -163,8 +163,8 @@ class Connection:
         self._turn, self._carried = TripLock(self.host), None  # whoever had it is not here
         if live is not None:
             how = f"host {self.host!r} has another worker in a forked process"
-            self._losses.lost += live.shipping.lost(how)
-            live.shipping.there.clear()
+            self._losses.lost += live.sent.lost(how)
+            live.sent.there.clear()
             if live.wire.segments is not None:
                 live.wire.segments.forked()
 
@@ -176,9 +176,9 @@ class Connection:
             live.wire.segments.close()
         ended = live.process.end(within)
         if self._closed:
-            live.shipping.there.clear()
+            live.sent.there.clear()
         else:
-            self._losses.ended(live.shipping, f"the worker of host {self.host!r} ended by {ended}")
+            self._losses.ended(live.sent, f"the worker of host {self.host!r} ended by {ended}")
         return ended
 
     # -- one trip
@@ -194,7 +194,7 @@ class Connection:
             live = None
         if live is None:
             live = self._start()
-        load = live.shipping.load(trip, self._losses.lost)
+        load = live.sent.load(trip, self._losses.lost)
         self._losses.warn_once()
         until = monotonic() + self.worker.timeout if self.worker.timeout is not None else None
         live.process.forget_at()
@@ -207,7 +207,7 @@ class Connection:
         if trip.modes != live.modes:
             load.fields["modes"] = live.modes = trip.modes
         try:
-            live.shipping.sent(load)  # else the worker is ended
+            live.sent.sent(load)  # else the worker is ended
             live.send_values(until)
             live.wire.send("slice", load.fields, load.buffers, until)
             load.buffers.clear()
@@ -234,15 +234,15 @@ class Connection:
                 self._heard(trip, live, message)
                 if "error" in message.fields:
                     if message.fields["step"] < 0 and "loaded" not in message.fields:
-                        live.shipping.unsent(load)
+                        live.sent.unsent(load)
                     return self._failed(trip, message)
                 return self._returned(trip, message)
 
     def _heard(self, trip: Trip, live: _Live, message: Message) -> None:
         if "changed" in message.fields:
-            live.shipping.heard(message.fields["changed"])
+            live.sent.heard(message.fields["changed"])
             self._losses.changed(trip)
-            live.shipping.warn_of_readers(trip)
+            live.sent.warn_of_readers(trip)
 
     def _returned(self, trip: Trip, message: Message) -> Landed:
         try:
@@ -313,44 +313,44 @@ class Connection:
 
     # -- state
 
-    def _shipping(self) -> Shipping:
-        return Shipping(self.host, self.worker.mode, tuple(self.worker.send))
+    def _sent(self) -> SentObjects:
+        return SentObjects(self.host, self.worker.mode, tuple(self.worker.send))
 
     def changed(self) -> list[tuple[Any, str, str]]:
         """The objects and leaves that changed at the worker, with their names for messages."""
-        return self._live.shipping.changed() if self._live is not None else []
+        return self._live.sent.changed() if self._live is not None else []
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
         """The same of some nodes, as `Shipping.changed_of` says it."""
-        return self._live.shipping.changed_of(things, torn=torn) if self._live is not None else None
+        return self._live.sent.changed_of(things, torn=torn) if self._live is not None else None
 
     def refuse_lost(self, things: dict[str, Any]) -> None:
         """Raise `WorkerDied` where state of some nodes ended with a worker."""
         if self._losses.lost:
-            shipping = self._live.shipping if self._live is not None else self._shipping()
-            shipping.refuse_lost(self._losses.lost, things)
+            sent = self._live.sent if self._live is not None else self._sent()
+            sent.refuse_lost(self._losses.lost, things)
 
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""
         with self._turn.once():
             live = self._live
-            shipping = live.shipping if live is not None else self._shipping()
-            shipping.refuse_lost(self._losses.lost, things)
-            if live is not None and (asked := live.shipping.pulls(things))["roots"]:
+            sent = live.sent if live is not None else self._sent()
+            sent.refuse_lost(self._losses.lost, things)
+            if live is not None and (asked := live.sent.pulls(things))["roots"]:
                 message = self._moved(live, "pull", asked, [])
-                live.shipping.pulled(message.buffers, message.fields["changed"], message.fields["stays"])
+                live.sent.pulled(message.buffers, message.fields["changed"], message.fields["stays"])
 
     def push(self, things: dict[str, Any]) -> None:
         """Send the state that some nodes have here, whatever they have there, or had at a worker that ended."""
         with self._turn.once():
             live = self._live
-            shipping = live.shipping if live is not None else self._shipping()
-            delta = shipping.pushes(things)
+            sent = live.sent if live is not None else self._sent()
+            delta = sent.pushes(things)
             if live is not None and delta is not None:
                 with contextlib.suppress(WorkerDied):  # the next has what is here
                     message = self._moved(live, "push", {}, delta.buffers)
-                    shipping.pushed(delta, message.fields["changed"])
-            self._losses.given_up(shipping, things)
+                    sent.pushed(delta, message.fields["changed"])
+            self._losses.given_up(sent, things)
 
     def _moved(self, live: _Live, kind: str, fields: dict[str, Any], buffers: list[Pieces]) -> Message:
         try:
@@ -401,7 +401,7 @@ class Connection:
             if not isinstance(error, Exception) or from_handler(error):
                 raise error from None
             raise self._no_worker(error, wire, process, ended) from None
-        live = self._live = _Live(process, wire, hello, self._shipping())
+        live = self._live = _Live(process, wire, hello, self._sent())
         live.values = sent_modules.Values(worker.send) if worker.send else None
         return live
 

@@ -31,8 +31,8 @@ from somatize.utils.interrupts import TripLock
 from . import payload
 from .relay import Relay, listen
 from .server import Machine, Shared, trace
-from .shipping import Load, Shipping, WorkerLosses
 from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
+from .slice_sender import Load, SentObjects, WorkerLosses
 from .wire import Pieces
 
 try:
@@ -300,7 +300,7 @@ class ActorConnection:
         self._started = started
         self._turn = TripLock(host)
         self._actor: Any = None
-        self._shipping = Shipping(host, "network", ())
+        self._sent = SentObjects(host, "network", ())
         self._losses = WorkerLosses()
         self._life = ""
         self._forward: int | None = None
@@ -331,10 +331,10 @@ class ActorConnection:
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         actor = self._placed()
         for _ in range(2):
-            load = self._shipping.load(trip, self._losses.lost, whole=True)
+            load = self._sent.load(trip, self._losses.lost, whole=True)
             self._losses.warn_once()
             asked = {**load.fields, "modes": trip.modes, "life": self._life}
-            self._shipping.sent(load)
+            self._sent.sent(load)
             try:
                 stream = actor.go.remote(asked, *[payload.Apart(piece) for piece in load.buffers])
                 landed = self._heard(stream, trip, hear, load)
@@ -360,39 +360,39 @@ class ActorConnection:
 
     def _over(self, how: str) -> None:
         """Switch to the next actor; the state of the last one is lost."""
-        self._losses.ended(self._shipping, f"the actor of host {self.host!r} {how}")
-        self._shipping, self._life = Shipping(self.host, "network", ()), ""
+        self._losses.ended(self._sent, f"the actor of host {self.host!r} {how}")
+        self._sent, self._life = SentObjects(self.host, "network", ()), ""
 
     def changed(self) -> list[tuple[Any, str, str]]:
         """The objects and leaves that changed at the actor, with their names for messages."""
-        return self._shipping.changed()
+        return self._sent.changed()
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
         """The same of some nodes, as `Shipping.changed_of` says it."""
-        return self._shipping.changed_of(things, torn=torn)
+        return self._sent.changed_of(things, torn=torn)
 
     def refuse_lost(self, things: dict[str, Any]) -> None:
         """Raise `WorkerDied` where state of some nodes ended with an actor."""
-        self._shipping.refuse_lost(self._losses.lost, things)
+        self._sent.refuse_lost(self._losses.lost, things)
 
     def pull(self, things: dict[str, Any]) -> None:
         """Bring home the state of some nodes, by their ids."""
         with self._turn.once():
-            self._shipping.refuse_lost(self._losses.lost, things)
-            asked = self._shipping.pulls(things)
+            self._sent.refuse_lost(self._losses.lost, things)
+            asked = self._sent.pulls(things)
             if asked["roots"]:
                 state, stays, changed = self._asked(self._actor.pull.remote(asked))
-                self._shipping.pulled(_written(state), changed, stays)
+                self._sent.pulled(_written(state), changed, stays)
 
     def push(self, things: dict[str, Any]) -> None:
         """Send the state that some nodes have here, whatever they have there, or had in an actor that ended."""
         with self._turn.once():
-            delta = self._shipping.pushes(things)
+            delta = self._sent.pushes(things)
             if delta is not None and self._life:
                 with suppress(WorkerDied):  # the next has what is here
                     changed = self._asked(self._actor.push.remote(*map(payload.Apart, delta.buffers)))
-                    self._shipping.pushed(delta, changed)
-            self._losses.given_up(self._shipping, things)
+                    self._sent.pushed(delta, changed)
+            self._losses.given_up(self._sent, things)
 
     def _asked(self, reference: Any) -> Any:
         try:
@@ -413,11 +413,11 @@ class ActorConnection:
             if message[0] == "landed":
                 changed, loaded, self._life = message[2]
                 if changed is not None:
-                    self._shipping.heard(changed)
+                    self._sent.heard(changed)
                     self._losses.changed(trip)
-                    self._shipping.warn_of_readers(trip)
+                    self._sent.warn_of_readers(trip)
                 if not loaded:
-                    self._shipping.unsent(load)
+                    self._sent.unsent(load)
                 return self._landed(trip, *message[3:])
         raise WorkerDied(f"the actor of host {self.host!r} gave no answer to node "
                          f"{trip.program.plan.steps[trip.slice.steps[0]].node!r}")  # fmt: skip
@@ -502,7 +502,7 @@ class ActorConnection:
         """End the actor."""
         if not self._closed:
             self._closed = True
-            self._shipping.there.clear()
+            self._sent.there.clear()
             if self._actor is not None and ray.is_initialized():
                 ray.kill(self._actor)
 

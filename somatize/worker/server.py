@@ -218,7 +218,7 @@ class Server:
             return False
         self._mode = hello.fields["mode"]
         self._shared = Shared(self._mode)
-        shares = hello.fields["sees_memory"] and sees_memory(hello.fields["probe"])
+        shares = hello.fields["sees"] and sees_memory(hello.fields["probe"])
         self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"]), "shares": shares})
         self.wire.segments = Segments() if shares else None
         return True

@@ -355,7 +355,7 @@ def test_a_process_that_ends_before_git_has_answered_says_nothing_of_it(place: P
         from somatize import Recorder, Store
         from somatize.record import run_info
         run_info.knows_code = lambda *, diff: False
-        run_info.of_code = lambda *, diff: ended.wait() and {{}}
+        run_info.code_provenance = lambda *, diff: ended.wait() and {{}}
         recorder = Recorder(Store({str(place)!r}), run="r")
         recorder({{"fact": "loss", "value": 1}})
     """

@@ -325,7 +325,7 @@ def test_another_protocol_python_or_cloudpickle_is_refused_naming_both(tmp_path:
 
     (tmp_path / "old.py").write_text(
         "from somatize.worker import server, __main__\n"
-        "server.about = lambda: {'protocol': 0, 'python': '2.7', 'cloudpickle': '0.1'}\n"
+        "server.own_versions = lambda: {'protocol': 0, 'python': '2.7', 'cloudpickle': '0.1'}\n"
         "__main__.main()\n"
     )
     with Broker.embedded({"w1": Worker.spawn([ARGV[0], str(tmp_path / "old.py")])}) as broker:

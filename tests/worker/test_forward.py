@@ -14,7 +14,7 @@ import pytest
 from somatize import Broker, Graph, Node, Recorder, Store, node
 from somatize.errors import BrokerClosed, NoHost
 from somatize.record import facts
-from somatize.worker import shipping
+from somatize.worker import slice_sender
 
 from .conftest import spawned
 
@@ -141,7 +141,7 @@ def test_a_node_that_nobody_has_any_more_is_let_go_there(broker: Broker, tmp_pat
 
 
 def test_more_slices_than_a_worker_remembers(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
-    monkeypatch.setattr(shipping, "_MOST", 2)
+    monkeypatch.setattr(slice_sender, "_MOST", 2)
     graphs = [Graph.somatize(node(lambda x, n=n: x + n).at("w1")) for n in range(5)]
     for _ in range(2):
         assert [graph.forward(10, broker=broker) for graph in graphs] == [10, 11, 12, 13, 14]

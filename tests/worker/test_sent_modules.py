@@ -57,7 +57,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def broker(request: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """Of a worker that has the modules at hand, and of one that has to be sent their files."""
     if request.param == "another machine":
-        monkeypatch.setattr(connection, "sees", lambda _: False)
+        monkeypatch.setattr(connection, "sees_memory", lambda _: False)
     (tmp_path / "elsewhere").mkdir()
     env = {"TMPDIR": str(tmp_path / "elsewhere"), "AT_A_HOST": "1"}
     with Broker.embedded({"w1": spawned(send=NAMES, env=env, cwd=tmp_path / "elsewhere")}) as made:
@@ -222,7 +222,7 @@ def test_project_mode_refuses_it_and_names_the_cure() -> None:
 
 
 def test_workers_share_one_folder_of_the_same_files(project: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(connection, "sees", lambda _: False)
+    monkeypatch.setattr(connection, "sees_memory", lambda _: False)
     env = {"TMPDIR": str(tmp_path)}
     graph = far(imports_alone)
     for factor in (3, 3, 4):

@@ -47,12 +47,12 @@ def test_a_kill_leaves_what_was_there(tmp_path: Path, script: Callable[..., subp
     place = tmp_path / "x.csv"
     place.write_text("old")
     process = script(f"""
-        from somatize.record.export.output import whole
+        from somatize.record.export.output import write_atomically
         def write(beside):
             beside.write_text("half")
             print("half", flush=True)
             sys.stdin.read()
-        whole({str(place)!r}, write)
+        write_atomically({str(place)!r}, write)
     """)
     assert process.stdout is not None
     assert process.stdout.readline() == "half\n"

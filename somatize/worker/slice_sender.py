@@ -53,7 +53,7 @@ class Lost(NamedTuple):
     how: str
 
 
-class Shipping:
+class SentObjects:
     """Objects sent over one connection, and their changes since; forgotten with the connection."""
 
     def __init__(self, host: str, mode: str, send: tuple[str, ...]) -> None:
@@ -366,12 +366,12 @@ class WorkerLosses:
         self._how = ""
         self._learners: set[int] = set()
 
-    def ended(self, shipping: Shipping, how: str) -> None:
+    def ended(self, sent: SentObjects, how: str) -> None:
         """A worker ended, and what it had with it."""
-        lost = shipping.lost(how)
+        lost = sent.lost(how)
         self._how = "" if lost else how
         self.lost += lost
-        shipping.there.clear()
+        sent.there.clear()
 
     def changed(self, trip: Trip) -> None:
         """The nodes of a trip changed their state there."""
@@ -387,10 +387,10 @@ class WorkerLosses:
             warn(f"{self._how}; it had nothing that is not here too, and was replaced")
             self._how = ""
 
-    def given_up(self, shipping: Shipping, things: dict[str, Any]) -> None:
+    def given_up(self, sent: SentObjects, things: dict[str, Any]) -> None:
         """Accept the local state of some nodes as theirs from now on."""
         if self.lost:
-            replica = shipping.replica
+            replica = sent.replica
             reached = replica.walk([replica.root(thing) for thing in things.values()])
             self.lost = [one for one in self.lost if replica.name_of(one.refer()) not in reached]
 
@@ -408,7 +408,7 @@ def warn(sentence: str) -> None:
         print(f"SomatizeWarning: {sentence}", file=sys.stderr)  # noqa: T201
 
 
-OTHERS: weakref.WeakSet[Shipping] = weakref.WeakSet()
+OTHERS: weakref.WeakSet[SentObjects] = weakref.WeakSet()
 """All that lives in this process, whose workers may have state of the same objects."""
 
 
