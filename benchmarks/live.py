@@ -103,13 +103,13 @@ told = statistics.median(with_ / without for with_, without in turns)
 print(f"being told                {told:6.3f} times the work of forwards of 1 ms, in {len(turns)} turns of 50")
 
 sent = []
-push = live_view.View.draw
+push = live_view.LiveView.draw
 def counting(view):
     began = time.thread_time()
     size = push(view)
     if size: sent.append((size, time.thread_time() - began))
     return size
-live_view.View.draw = counting
+live_view.LiveView.draw = counting
 blocks = [block(live, 500) for _ in range(max(2, FORWARDS // 500))]
 whole, own, passed = (sum(times) for times in zip(*blocks))
 beside = whole / own
