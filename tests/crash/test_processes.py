@@ -345,8 +345,13 @@ def test_a_run_says_what_it_is_of(store: Store) -> None:
 def test_a_process_that_ends_before_git_has_answered_says_nothing_of_it(place: Path) -> None:
     code = f"""
         import atexit, threading
-        ended = threading.Event()
+        asked, ended = threading.Event(), threading.Event()
+        def answer(*, diff):
+            asked.set()
+            ended.wait()
+            return {{}}
         def last():  # runs after what somatize does at the end, as it was registered before
+            asked.wait()  # the thread is started by another one, and may not have been when the process ends
             ended.set()
             for thread in threading.enumerate():
                 if thread.name == "somatize-about":
@@ -355,7 +360,7 @@ def test_a_process_that_ends_before_git_has_answered_says_nothing_of_it(place: P
         from somatize import Recorder, Store
         from somatize.record import run_info
         run_info.knows_code = lambda *, diff: False
-        run_info.code_provenance = lambda *, diff: ended.wait() and {{}}
+        run_info.code_provenance = answer
         recorder = Recorder(Store({str(place)!r}), run="r")
         recorder({{"fact": "loss", "value": 1}})
     """
