@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from somatize.figures import notebook, plotly_backend
 from somatize.figures.notebook import Canvas, FigureMessage, Parts
+from somatize.utils.interrupts import Flag
 from somatize.utils.notices import warn_not_drawn
 
 if TYPE_CHECKING:
@@ -113,9 +114,11 @@ class LiveView:
         self._messages = 0
         self._left = False
         self._lock = threading.RLock()
-        self._stirred = threading.Event()
-        self._closed = threading.Event()
-        self._answered = threading.Event()
+        self._stirred = (
+            Flag()
+        )  # `Event` has a lock, which a handler or finaliser that stirs in its midst would wait for
+        self._closed = Flag()
+        self._answered = Flag()
         self._stop_listening: Callable[[], None] | None = None
         self._shown = self._ended = False
         self._looked_at = False
@@ -128,7 +131,7 @@ class LiveView:
 
     def stir(self) -> None:
         """Something changed. Cheap: it is called for every forward."""
-        if not self._stirred.is_set():
+        if not self._stirred.is_set:
             self._stirred.set()
 
     def canvas(self) -> Canvas:
@@ -136,7 +139,7 @@ class LiveView:
         with self._lock:
             if self._canvas is None:
                 self._canvas = notebook.canvas(plotly_backend.script, self._whole, self.show, self._heard)
-                if not self._closed.is_set():
+                if not self._closed.is_set:
                     threading.Thread(
                         target=_keep_drawn, args=(weakref.ref(self),), name="somatize-live", daemon=True
                     ).start()
@@ -187,7 +190,7 @@ class LiveView:
     def give_up(self, error: Exception) -> None:
         """Stop drawing, as that failed, and say so once."""
         live = self._live()
-        if not self._closed.is_set() and live is not None:
+        if not self._closed.is_set and live is not None:
             self._closed.set()
             self._stirred.set()
             warn_not_drawn(repr(live), error)
@@ -196,7 +199,7 @@ class LiveView:
         """The whole figure, for a page that opens or loads again."""
         with self._lock:
             live = self._live()
-            if live is not None and not (self._closed.is_set() and self._sent):
+            if live is not None and not (self._closed.is_set and self._sent):
                 self._sent, _ = _parts_of(live)
             return self._sent, len(self._sent) - 1
 
@@ -266,14 +269,14 @@ class LiveView:
             self._keep_still(live)
             return
         self._asked += 1
-        self._answered.clear()
+        self._answered = Flag()  # a thread may still wait for the picture before
         if not self._looked_at:  # for as long as it takes to know whether a browser is there
             self._show_kept(kept_picture(live.figure(), pictured=False))
         try:
             self._canvas.ask(self._asked)
         except Exception as error:
             self.give_up(error)
-        threading.Thread(target=self._or_without_browser, args=(self._asked,), daemon=True).start()
+        threading.Thread(target=self._or_without_browser, args=(self._asked, self._answered), daemon=True).start()
 
     def _keep_still(self, live: Drawable) -> None:
         if notebook.attended():  # kaleido takes seconds; the one who waits for the next cell should not
@@ -289,12 +292,12 @@ class LiveView:
             if PNG in bundle or not notebook.attended():
                 notebook.show(bundle, self._display, again=True)
 
-    def _or_without_browser(self, asked: int) -> None:
-        if self._answered.wait(ANSWER) or asked != self._asked:
+    def _or_without_browser(self, asked: int, answered: Flag) -> None:
+        if answered.wait(ANSWER) or asked != self._asked:
             return
         live = self._live()
         kept = kept_picture(live.figure(), pictured=True) if live is not None else {}
-        if asked == self._asked and not self._answered.is_set():
+        if asked == self._asked and not answered.is_set:
             self._show_kept(kept)
 
     def _heard(self, content: Mapping[str, Any]) -> None:

@@ -59,6 +59,30 @@ class Wakeup:
         return self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
+class Flag:
+    """An event that stays set until it is cleared, for one waiting thread; safe in signal handlers and finalisers."""
+
+    __slots__ = ("_wakeup", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._wakeup = Wakeup()
+
+    def set(self) -> None:
+        """Set it and let the one who waits go on. Waits for nothing."""
+        self.is_set = True
+        self._wakeup.set()
+
+    def clear(self) -> None:
+        """Clear it. A `set` that comes meanwhile holds."""
+        self.is_set = False
+        self._wakeup.wait(0)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is set; False if so many seconds went by first."""
+        return self.is_set or self._wakeup.wait(seconds) or self.is_set
+
+
 def from_handler(error: BaseException) -> bool:
     """Whether an exception was raised in a signal's handler, whatever code that came in the middle of."""
     codes = _codes_of_handlers()

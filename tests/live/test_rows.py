@@ -8,9 +8,12 @@ import copy
 import gc
 import os
 import pickle
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -303,3 +306,39 @@ def test_a_forward_of_which_something_is_said_has_its_number_from_then_on(
     Graph.somatize(node(outer) >> node(abs)).forward(1, watching=both.watchers)
     assert [row["nodes"] for row in both.live.rows] == [2, 1]
     assert same(both.live.rows) == same(forwards(both.store, "r"))
+
+
+def test_a_forward_in_the_midst_of_stirring_the_view_waits_for_nothing(graph: Graph) -> None:
+    """As one in a signal's handler: at each instruction between a forward's end and the thread that draws."""
+
+    def runs_another_at(instruction: int) -> int:
+        live = Live(of="loss")
+        live._ipython_display_()  # no kernel here: its text is printed, and there is a view to stir
+        passed = 0
+
+        def at_each(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal passed
+            if Path(frame.f_code.co_filename).name not in ("live_view.py", "interrupts.py", "threading.py"):
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                passed += 1
+                if passed == instruction:
+                    sys.settrace(None)
+                    graph.forward(1, watching=live)
+            return at_each
+
+        traced = sys.gettrace()
+        gc.disable()  # it would run finalisers of other Lives, which are counted
+        try:
+            sys.settrace(at_each)
+            graph.forward(1, watching=live)
+        finally:
+            sys.settrace(traced)
+            gc.enable()
+        assert len(live) == 1 + (passed == instruction)
+        return passed
+
+    instructions = runs_another_at(0)
+    assert instructions > 5
+    assert [runs_another_at(at) for at in range(1, instructions + 1)] == list(range(1, instructions + 1))
