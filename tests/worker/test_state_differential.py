@@ -67,6 +67,7 @@ class Both:
         self.first = First()
         self.second = Second(self.first)
         self.host = host
+        self.edits = 0
         self._made()
 
     def _made(self) -> None:
@@ -90,12 +91,18 @@ class Both:
         )
 
 
+# Each edit gives another value than the one before: to assign what is there already changes nothing, and what the host
+# learned meanwhile stays.
+
+
 def fill(one: Both) -> None:
-    one.first.net[0].weight.data.fill_(0.25)
+    one.edits += 1
+    one.first.net[0].weight.data.fill_(0.25 + one.edits / 64)
 
 
 def by_numpy(one: Both) -> None:
-    one.first.net[0].bias.detach().numpy()[:] = 2.0
+    one.edits += 1
+    one.first.net[0].bias.detach().numpy()[:] = 2.0 + one.edits
 
 
 def buffer(one: Both) -> None:
@@ -127,7 +134,8 @@ def rate(one: Both) -> None:
 
 
 def table(one: Both) -> None:
-    one.first.table[1] = 5
+    one.edits += 1
+    one.first.table[1] = one.edits
 
 
 EDITS = [fill, by_numpy, buffer, mode, count, deep, limit, listed, rate, table]
@@ -221,6 +229,7 @@ def compared(steps: list[Any], broker: Broker) -> None:
 
 
 @given(st.lists(STEPS, max_size=12))
+@example([fill, 0, fill])
 @example([3, 3, "pull", 2, "die", 3, fill, 3])
 @example([3, "pull", "die", 3, "push", count, 3])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
