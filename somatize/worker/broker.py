@@ -25,7 +25,7 @@ from somatize.errors import (
     WorkerDied,
     WorkerError,
 )
-from somatize.utils.interrupts import ServiceThread, TripLock, from_handler
+from somatize.utils.interrupts import ServiceThread, TripLock
 
 from . import payload, sent_modules
 from .process import Process, Worker
@@ -386,28 +386,27 @@ class Connection:
     def _start(self) -> _Live:
         worker, made = self.worker, list[Process]()
         until = monotonic() + (worker.timeout or _TO_START)
+        wire = None
         try:
             # Where no interrupt comes: of a process that is started half way nobody knows.
             _STARTING.run(lambda: made.append(Process(self.host, worker.argv, worker.env, worker.cwd)), certain=True)
             process = made[0]
             wire = Wire(process.reading, process.writing, process.is_alive)
-            hello = self._greeted(process, wire, until)
+            live = _Live(process, wire, self._greeted(process, wire, until), self._sent())
+            live.values = sent_modules.Values(worker.send) if worker.send else None
+            self._live = live
         except BaseException as error:
-            if not made:
+            if not made or self._live is not None:
                 raise
             process = made[0]
             ended = process.ended(0.3 if isinstance(error, Garbled | WireClosed) else 0)
             process.end(0)
-            if not isinstance(error, Exception) or from_handler(error):
-                raise error from None
+            if wire is None or not isinstance(error, Garbled | WireClosed | TooLate):
+                raise  # an interrupt, or an exception that another thread or a signal's handler threw
             raise self._no_worker(error, wire, process, ended) from None
-        live = self._live = _Live(process, wire, hello, self._sent())
-        live.values = sent_modules.Values(worker.send) if worker.send else None
         return live
 
-    def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str | None) -> WorkerError:
-        if isinstance(error, WorkerError):
-            return error
+    def _no_worker(self, error: Exception, wire: Wire, process: Process, ended: str | None) -> BadWorker:
         what = f"host {self.host!r}: {' '.join(self.worker.argv)!r} is no worker"
         printed = str(error) if isinstance(error, Garbled) else wire.noise()
         said = f", and printed: {printed.strip()[:2000]!r}" if printed.strip() else ""
@@ -419,6 +418,8 @@ class Connection:
         if noise:
             process.heard.show(noise.decode(errors="backslashreplace"))
         hello = wire.receive(until).fields
+        if not isinstance(hello, dict):
+            raise Garbled(repr(hello))
         mine, theirs = own_versions(), {name: hello.get(name) for name in own_versions()}
         known = [name for name in _COMPARED if name in sys.modules]
         probe = SharedMemoryProbe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from somatize import Broker, Graph, Recorder, Store, node
+from somatize import Broker, Graph, Recorder, Store, Worker, node
 from somatize.errors import BadWorker, BrokerClosed, HostTimeout, NotSendable, RemoteError, WorkerDied
 from somatize.record import forwards
 
@@ -346,3 +347,29 @@ def test_a_worker_started_by_hand_helps_and_refuses_what_it_does_not_know(words:
     done = subprocess.run([*ARGV, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     assert done.returncode == code
     assert (done.stdout if code == 0 else done.stderr).startswith(b"usage: python -m somatize.worker [-h]")
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, KeyboardInterrupt])
+def test_an_exception_thrown_at_a_thread_that_starts_a_worker_is_raised_as_it_is(
+    tmp_path: Path, kind: type[BaseException]
+) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    silent = Worker.spawn(["sh", "-c", f"echo $$ > {started}; exec sleep 100"])
+    raised: list[BaseException] = []
+
+    def starts() -> None:
+        with Broker.embedded({"w1": silent}) as broker:
+            try:
+                far(len).forward("", broker=broker)
+            except BaseException as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=starts)
+    thread.start()
+    pid = int(started.read_text())
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(kind)) == 1
+    thread.join(60)
+    assert [type(error) for error in raised] == [kind]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
