@@ -110,6 +110,11 @@ def _answered(answer: bytes) -> int:
 _SLOT = 16
 _PAGE = mmap.ALLOCATIONGRANULARITY
 SEVERAL, BUSY = 0, 1
+"""Two flags of a run: whether more than one process numbers its forwards, and whether one is in the middle of it."""
+
+_JOINING, _JOINED = 1, 2
+"""The flag SEVERAL while the second process waits for the first one to notice, and after that."""
+
 _SETTLED = 0.003
 _PATIENCE = 20.0
 
@@ -165,13 +170,16 @@ class RunGate(Alone):
         """
         if self.counts:
             return
-        if self.flags[SEVERAL]:
-            self.counts = True
-            return
-        self.flags[SEVERAL] = 1
+        if self.flags[SEVERAL] != _JOINED:  # also where who was joining was interrupted in it, or ended
+            self.flags[SEVERAL] = _JOINING
+            self._settle(following, others_live)
+        self.counts = True
+
+    def _settle(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
+        """Wait until whoever did not see the flag yet has its number."""
         until = time.monotonic() + _PATIENCE
         time.sleep(_SETTLED)
-        while self.flags[BUSY]:
+        while self.flags[BUSY] and self.flags[SEVERAL] != _JOINED:
             if not others_live():
                 self.begin(following())
                 return
@@ -180,7 +188,7 @@ class RunGate(Alone):
                     "another process is stopped in the middle of writing to this run; end it, or use another run"
                 )
             time.sleep(0.001)
-        self.counts = True
+        self.flags[SEVERAL] = _JOINED
 
     def take(self) -> int:
         """The next number. Call with `lock` held, write the number down, and `leave` whatever happens."""
