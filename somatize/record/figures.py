@@ -6,7 +6,6 @@ on a light page as on a dark one; ``"light"`` and ``"dark"`` bring their own bac
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ class Zoom:
         self.took = "yaxis" + next(str(trace["yaxis"])[1:] for trace in whole.data if trace["name"].endswith("took"))
         self.drawn = self._seen()
         self._waiting: Any = None
-        self._busy = threading.Lock()
+        self._busy = False
 
     def changed(self, _layout: Any = None, _range: Any = None) -> None:
         """The range is another one."""
@@ -79,8 +78,9 @@ class Zoom:
     def draw(self) -> None:
         """Draw the range that is shown now, read again; the whole as it was drawn at first."""
         seen = self._seen()
-        if seen == self.drawn or not self._busy.acquire(blocking=False):
+        if seen == self.drawn or self._busy:
             return
+        self._busy = True  # nothing is called since the look at it
         try:
             picture = self.whole if self._covers(seen) else self.read(seen)
             with self.shown.batch_update():
@@ -91,7 +91,7 @@ class Zoom:
                     self.shown.layout[key] = picture.layout[key]
             self.drawn = seen
         finally:
-            self._busy.release()
+            self._busy = False
 
     def _seen(self) -> ForwardRange:
         low, high = self.shown.layout.xaxis.range or self.whole.layout["xaxis"]["range"]
