@@ -168,7 +168,7 @@ class ForwardSink(Pending):
         if self.place is None:
             self._remembered()
         self.place = None
-        if facts and writer.swift and writer.finishes(self):
+        if facts and writer.compiled and writer.finishes(self):
             return
         if not facts and not self.parted:
             writer.forgets(self)
@@ -297,7 +297,7 @@ class Recorder:
         writer = self._writer
         if writer.shut:
             writer = self._writing()
-        if writer.swift and not self._by_hand.used:
+        if writer.compiled and not self._by_hand.used:
             sink = closed_last_here(self)
             if sink is not None and sink.writer is writer and sink.over and writer.adds(sink, fact):
                 return

@@ -21,7 +21,7 @@ from somatize.utils.notices import warn_of_record
 from . import journal, record_format, speedups
 from .journal import Said, entry, read_from
 from .record_format import OWN
-from .rows import Batch, Line, Position
+from .rows import Position
 
 if TYPE_CHECKING:
     from somatize.facts import Fact
@@ -74,9 +74,6 @@ class Pending:
     """The nodes it was in when a part was written."""
     ended: Fact | None = None
     """The fact that ended it, if that is written in a part already."""
-    batch: Batch | None = None
-    line: Line
-    """Its record, in the batch it was written in."""
 
     def is_over(self) -> None:
         """Its end is written."""
@@ -199,11 +196,10 @@ class Appender:
         self.packer = record_format.Packer(self.fields)
         self.backlog = Backlog()
         self.pen = speedups.pen(self.gate, self.fields, ROTATE, self.backlog.entries)
-        self.swift = speedups.MODULE is not None
-        """Whether the pen writes what is ordinary, in C; the journal is then read back as fast, and no batch held."""
+        self.compiled = speedups.MODULE is not None
+        """Whether the pen writes ordinary records, in C."""
         self.taken: Position = (0, 0)
         """Up to where the journal was committed."""
-        self.batch = self._begun(self.taken)
         self._closed = False
         self.exiting = False
         """Whether it is closed by the end of the process."""
@@ -236,9 +232,6 @@ class Appender:
             raise
         if self._generation < 0:
             self.taken = (generation, len(start))
-            self.batch = self._begun(self.taken)
-        else:
-            self.batch.give_up()
         self._files[generation] = file
         self.pen.size, self.pen.fd, self._generation = len(start), file.fileno(), generation
 
@@ -250,7 +243,7 @@ class Appender:
         keep: bool = True,
         written: Callable[[], object] | None = None,
     ) -> bool:
-        """Append an entry, or keep it in memory; True if it is in the journal, where the batch does not have it.
+        """Append an entry, or keep it in memory until the disk takes it; True if it is in the journal.
 
         `written` is called once it is there, also where an interrupt comes on the way; perhaps twice then.
         """
@@ -319,7 +312,6 @@ class Appender:
 
     def _stands(self, data: bytes) -> bool:
         """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
-        self.batch.give_up()  # it may lack what the journal has
         if self.pen.fd < 0:
             return False
         end = os.fstat(self.pen.fd).st_size
@@ -348,8 +340,7 @@ class Appender:
     def _write_with_care(self, data: bytes) -> None:
         """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
         if self.pen.fd >= 0 and os.fstat(self.pen.fd).st_size > self.pen.size:
-            self.batch.give_up()  # a write that stopped half way, made good below
-            os.ftruncate(self.pen.fd, self.pen.size)
+            os.ftruncate(self.pen.fd, self.pen.size)  # a write that stopped half way
         if self.pen.size > ROTATE or self.pen.fd < 0:
             self.start_journal()
         size = len(data)
@@ -365,7 +356,6 @@ class Appender:
 
     def _drain(self) -> None:
         if self.backlog:
-            self.batch.give_up()
             self.backlog.drain(self._append)
             if not self.backlog:
                 self.opened.told.discard("journal")
@@ -400,18 +390,8 @@ class Appender:
         self._files.pop(generation).close()
         (self.opened.journals / journal.file_name(self.id, generation)).unlink(missing_ok=True)
 
-    def _begun(self, start: Position) -> Batch:
-        batch = Batch(start)
-        batch.open = not self.swift
-        return batch
-
-    def next_batch(self) -> Batch:
-        """Entries written since the last call; later ones go to a new batch."""
-        found: list[Batch] = []
-        self.gate.alone(lambda: found.append(self._next_batch()))
+    def end_of_journal(self) -> Position:
+        """The `position`, between two entries: none is half written before it."""
+        found: list[Position] = []
+        self.gate.alone(lambda: found.append(self.position))
         return found[0]
-
-    def _next_batch(self) -> Batch:
-        batch, self.batch = self.batch, self._begun(self.position)
-        batch.end = self.position
-        return batch

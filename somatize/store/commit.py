@@ -28,7 +28,6 @@ from .rows import (
     MOST_BYTES,
     MOST_ROWS,
     UNKNOWN,
-    Batch,
     Block,
     JournalRow,
     JournalRows,
@@ -385,19 +384,8 @@ class Committer:
         if self._opened.writers and not self._opened.is_there():
             raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
         for writer in list(self._opened.writers.values()):
-            batch = writer.next_batch()
-            if batch.whole and batch.start == writer.taken:
-                self._store_batch(writer, batch)
-            else:
-                self._read_back(writer, batch.end, patient)
+            self._read_back(writer, writer.end_of_journal(), patient)
         self._opened.told.discard("commit")
-
-    def _store_batch(self, writer: OpenWriter, batch: Batch) -> None:
-        if batch.end == writer.taken and not writer.closing:
-            return
-        gathered = JournalRows(writer.id, writer.fields)
-        gathered.take_batch(batch)
-        self._store(writer, gathered, batch.end, closed=writer.closing)
 
     def _read_back(self, writer: OpenWriter, until: Position, patient: bool) -> None:
         """Commit a writer's journal as far as it has come now; what is appended meanwhile waits for the next time."""

@@ -32,7 +32,7 @@ from .locks import Locks, RunGate
 
 if TYPE_CHECKING:
     from .lmdb_environment import ReadTransaction, WriteTransaction
-    from .rows import Batch, Position
+    from .rows import Position
 
 
 _BATCH = 256
@@ -131,8 +131,8 @@ class OpenWriter(Protocol):
     def write_parts(self, after: float) -> None:
         """Write the forwards that have been open for so many seconds."""
 
-    def next_batch(self) -> Batch:
-        """Entries written since the last call."""
+    def end_of_journal(self) -> Position:
+        """The place up to which its journals are written."""
 
     def read_journal(self, generation: int, start: int, most: int) -> bytes:
         """Bytes of one of its journals."""

@@ -1,11 +1,7 @@
-"""Rows of forwards: made of journal entries, held until the next commit, cut into blocks; and the tasks that are open.
+"""Rows of forwards: made of journal entries and cut into blocks; and the tasks that are open.
 
 An open task is said again and again, and only its last fact counts. So that fact is kept apart from records, under the
 task's `id`, until the task's end is said.
-
-Without C (`speedups`), a `Batch` holds the rows written since the last commit, so that the journal need not be read
-back. It equals a part of the journal; where it would not (it grew too large, or other entries than records and late
-facts came), it is not `whole` and the journal is read.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from somatize.facts import Fact
 from . import journal, record_format, speedups
 from .journal import ABOUT, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
-from .record_format import MARK, OPEN, OWN, Chunk, Texts, pack_chunk, pack_integers, pack_texts, unpack
+from .record_format import MARK, OPEN, OWN, Chunk, pack_chunk, pack_integers, pack_texts, unpack
 
 KIND = b"t"
 
@@ -106,74 +102,12 @@ def open_tasks_after(committed: Iterable[TaskFact], tails: Iterable[OpenTasks]) 
     return sorted(found.values(), key=lambda told: told.when)
 
 
-MOST_BATCH_BYTES = 6 << 20
-"""Bytes of facts held in memory; a commit that comes too late for them reads the journal."""
-_LONG = 64 << 10
-
 Position = tuple[int, int]
 """A place in a writer's journals: the generation, and bytes of that."""
 
 FORWARD, STATE, NODES, TOOK_US, WHEN, TEXTS, BODY = range(7)
 Line = list[Any]
 """One record, as a list of these seven: it is made once per forward, and turned into columns by a single `zip`."""
-
-
-class Batch:
-    """The records from `start` to `end`, and the facts said meanwhile about forwards that were committed before.
-
-    A record is appended to `lines` in place, by who sees to `open` and `most`. `late` holds forward, place, time,
-    facts and summary; `about` the packed maps that say what the run is.
-    """
-
-    __slots__ = ("about", "end", "late", "lines", "most", "open", "start")
-
-    def __init__(self, start: Position) -> None:
-        self.start = self.end = start
-        self.lines: list[Line] = []
-        self.late: list[tuple[int, int, int, bytes, bytes]] = []
-        self.about: list[bytes] = []
-        self.most = start[1] + MOST_BATCH_BYTES
-        """The size of the journal from which on it holds too much."""
-        self.open = True
-        """Whether it holds all that was written so far, and takes more."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether it holds all that the journal has between its ends."""
-        return self.open and self.start[0] == self.end[0] and self.end[1] <= self.most
-
-    def add_old(self, late: tuple[int, int, int, bytes, bytes], size: int) -> None:
-        """A fact was said about a forward of an earlier batch; the journal has `size` bytes now."""
-        if self.open:
-            self.late.append(late)
-            if size > self.most:
-                self.give_up()
-
-    def add_about(self, about: bytes) -> None:
-        """Something was said about the run."""
-        if self.open:
-            self.about.append(about)
-
-    def add_late(self, line: Line, texts: Texts, body: bytes) -> None:
-        """A fact was said about a record of this batch."""
-        if MARK in body:
-            self.give_up()  # it may be of an open task, which is no part of the record
-            return
-        line[BODY] = whole = line[BODY] + body
-        if texts is not None:
-            before = line[TEXTS]
-            line[TEXTS] = texts if before is None else [
-                text if text is not None else old for text, old in zip(texts, before, strict=True)
-            ]  # fmt: skip
-        if len(whole) > _LONG:
-            self.give_up()  # adding to a long text over and over costs more than reading the journal
-
-    def give_up(self) -> None:
-        """From now on it is the journal that is read, and nothing is held."""
-        self.open = False
-        self.lines.clear()
-        self.late.clear()
-        self.about.clear()
 
 
 MOST_ROWS = 2048
@@ -356,7 +290,6 @@ class JournalRows:
         self.writer = writer
         self.fields = fields
         self.rows: dict[int, JournalRow] = {}
-        self.lines: list[Line] = []
         self.blocks: list[Block] = []
         self.about: dict[str, Any] = {}
         self.damaged: list[tuple[int, int]] = []
@@ -416,26 +349,13 @@ class JournalRows:
         if end < len(buffer):
             self.take(buffer[end:], base + end, turn)
 
-    def take_batch(self, batch: Batch) -> None:
-        """Take in what a writer still has in memory, instead of a stretch of its journal."""
-        self.lines = batch.lines
-        for about in batch.about:
-            self.about.update(msgpack.unpackb(about))
-        for forward, at, when, said, summary in batch.late:
-            body = self.tasks.take(forward, when, said) if MARK in said else said
-            if forward in self.rows:
-                self.rows[forward].add(body, summary)
-            else:
-                self.rows[forward] = JournalRow(forward, at, when, body, summary)
-
     def complete(self) -> list[Line]:
-        """The rows that are wholly in this stretch, as lines; by number, if all of them are a batch's."""
+        """The rows that are wholly in this stretch, as lines."""
         rows = [row for row in self.rows.values() if row.started and row.ended and row.forward != OWN]
-        found = [
+        return [
             [row.forward, row.state, row.nodes, row.took_us, row.when, texts and texts[: len(self.fields)], row.body]
             for row, texts in zip(rows, summaries(rows), strict=True)
         ]
-        return found + self.lines
 
 
 def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:

@@ -17,10 +17,10 @@ from somatize.utils.notices import warn_of_record
 from . import locks, record_format
 from .appender import ROTATE, Appender, ForwardPart, Pending, ends
 from .commit import committer_of, take_in
-from .journal import ABOUT, END, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
+from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .locks import BUSY, SEVERAL
 from .open_store import Reference, served
-from .record_format import LOST, OPEN, OWN
+from .record_format import LOST, OPEN
 from .rows import JournalRows
 
 if TYPE_CHECKING:
@@ -107,9 +107,7 @@ class Writer(Appender):
         facts = pending.facts
         body, nodes, texts = self.packer.pack(facts)
         summary = b"" if texts is None else self.packer.summary(texts)
-        batch = self.batch
         if pending.parted or self.backlog.entries or self._closed:
-            batch.give_up()
             self._say(
                 pending,
                 END if pending.parted else RECORD,
@@ -135,12 +133,6 @@ class Writer(Appender):
                     self._grown(at, size)
                 pending.number = number
                 pending.over = True
-                pending.batch = batch
-                pending.line = line = [number, state, nodes, took_us, when, texts, body]
-                if batch.open:
-                    batch.lines.append(line)
-                    if self.pen.size > batch.most:
-                        batch.give_up()
             except OSError as error:
                 if number >= 0:
                     gate.give_back(number)
@@ -171,7 +163,6 @@ class Writer(Appender):
         pending.over = True
         self.pending.discard(pending)
         body, nodes, texts = self.packer.pack(pending.facts)
-        self.batch.give_up()  # it is made for records of now; the journal has this one
         self._append(pending, RECORD, when, (state, nodes, took_us, self.packer.summary(texts), body))
         pending.facts.clear()
 
@@ -182,10 +173,9 @@ class Writer(Appender):
             self.committer.begin()
 
     def _says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
-        body, summary, texts = self.packer.pack_one(fact, given)
-        batch, number = self.batch, pending.number
+        body, summary, _ = self.packer.pack_one(fact, given)
+        number = pending.number
         if number is None or self.backlog.entries or self._closed:
-            batch.give_up()
             self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
             return
         when, at, data = time_ns() // 1000, self.pen.size, b""
@@ -197,10 +187,6 @@ class Writer(Appender):
                 self._write_with_care(data)
             else:
                 self._grown(at, size)
-            if pending.batch is not batch:
-                batch.add_old((number, self._generation << 40 | at, when, body, summary), self.pen.size)
-            elif batch.open:
-                batch.add_late(pending.line, texts, body)
         except OSError as error:
             self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
         except BaseException:
@@ -215,9 +201,7 @@ class Writer(Appender):
 
     def _says_of_run(self, fact: Fact) -> None:
         body, _, _ = self.packer.pack_one(fact, fact)
-        if self._say(None, LATE, (0, 0, NO_TIME, b"", body)):
-            at = self.pen.size - ENTRY_HEAD - len(body)
-            self.batch.add_old((OWN, self._generation << 40 | at, time_ns() // 1000, body, b""), self.pen.size)
+        self._say(None, LATE, (0, 0, NO_TIME, b"", body))
 
     def says_to(self, pending: Pending, fact: Fact) -> None:
         """Write a fact said to a forward that goes on; it is on its way to the disk when this returns."""
@@ -239,8 +223,7 @@ class Writer(Appender):
             self.committer.begin()
 
     def _tells(self, about: bytes) -> None:
-        if self._say(None, ABOUT, (0, 0, NO_TIME, b"", about)):
-            self.batch.add_about(about)
+        self._say(None, ABOUT, (0, 0, NO_TIME, b"", about))
 
     # -- forwards that go on
 
@@ -265,7 +248,6 @@ class Writer(Appender):
         body, nodes, texts = self.packer.pack(facts)
         summary = self.packer.summary(texts, inside=inside)
         state = 0 if pending.parted else OPEN  # said with its first part only
-        self.batch.give_up()
         part = ForwardPart(pending, len(facts), inside, next(filter(ends, facts), pending.ended))
         self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.leaves)
         if spilled:
@@ -324,7 +306,6 @@ class Writer(Appender):
     def _catch_up(self) -> None:
         """Write what was put off until what this thread was interrupted in is written."""
         if self.pen.fd >= 0:
-            self.batch.give_up()
             self.pen.size = max(self.pen.size, os.fstat(self.pen.fd).st_size)
         after, self.gate.after = self.gate.after, []
         for work in after:
@@ -363,7 +344,6 @@ class Writer(Appender):
         self._write_part(pending)
         pending.over = True
         if pending.number is not None and not self.backlog:
-            self.batch.give_up()
             self._say(pending, END, (LOST, 0, NO_TIME, b"", b""), keep=False)
 
     def _end(self) -> OSError | None:

@@ -35,7 +35,6 @@ def test_an_entry_that_is_half_written_when_the_journal_is_read_back_is_not_skip
         return bytes(content)
 
     G.forward(0, watching=recorder)
-    recorder._writer.batch.give_up()
     monkeypatch.setattr(Writer, "read_journal", read)
     store.opened.flush()
     store.opened.flush()
