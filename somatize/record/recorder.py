@@ -74,7 +74,7 @@ class Teller:
     """Writes run metadata: process details at once, git details from a background thread."""
 
     def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
-        writer.tells(msgpack.packb(run_info.plain({**run_info.process_provenance(), "about": about})))
+        writer.add_run_info(msgpack.packb(run_info.plain({**run_info.process_provenance(), "about": about})))
         self._pid = os.getpid()
         self._told = Wakeup()
         tell = partial(_tell_code, writer, self._told, diff=diff)
@@ -100,7 +100,7 @@ def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
 def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
     try:
         found = run_info.code_provenance(diff=diff)
-        writer.tells(msgpack.packb(run_info.plain(found)))
+        writer.add_run_info(msgpack.packb(run_info.plain(found)))
     except (RecorderClosed, RecordLost):
         pass  # closed by the end of the process, which does not wait for git
     finally:
@@ -134,7 +134,7 @@ class Graphs:
             return  # told by hand, or by something that is no graph
         if name not in self._told:
             self._told.add(name)
-            self._writer.tells(msgpack.packb({f"graph {name}": described}))
+            self._writer.add_run_info(msgpack.packb({f"graph {name}": described}))
 
 
 class ForwardSink(Pending):
@@ -155,7 +155,7 @@ class ForwardSink(Pending):
 
     def say(self, fact: Fact) -> None:
         """Write a fact said to the recorder during the forward; it is written when this returns."""
-        self.writer.says_to(self, fact)
+        self.writer.add_open_fact(self, fact)
 
     def closed(self) -> None:
         """All was told: write the record, or the rest of it."""
@@ -168,10 +168,10 @@ class ForwardSink(Pending):
         if self.place is None:
             self._remembered()
         self.place = None
-        if facts and writer.compiled and writer.finishes(self):
+        if facts and writer.compiled and writer.write_ordinary_record(self):
             return
         if not facts and not self.parted:
-            writer.forgets(self)
+            writer.drop_forward(self)
             return
         last = facts[-1] if facts else {}
         if last.get("fact") == "finished":
@@ -182,7 +182,7 @@ class ForwardSink(Pending):
             if not last and why is not None:  # an interrupt came before the end was told
                 took_us = max(1, round((monotonic() - self.since) * 1e6))
                 facts.append({"fact": "broke", "took_us": f"{took_us}", "why": why})
-        writer.ends(self, state, took_us)
+        writer.end_forward(self, state, took_us)
 
     def _remembered(self) -> None:
         """Let this context know that it closed, if no engine opened it."""
@@ -252,13 +252,13 @@ class Recorder:
     def _take(self, writer: Writer) -> None:
         """Write by that one, which is closed at the latest when this is gone."""
         writer.recorder = weakref.ref(self)
-        self._retire = weakref.finalize(self, writer.retire)
+        self._retire = weakref.finalize(self, writer.close_later)
         self._retire.atexit = False
         self._writer = writer
 
     def _sink(self) -> ForwardSink:
         sink = ForwardSink()
-        self._writer.begins(sink)
+        self._writer.open_forward(sink)
         return sink
 
     @property
@@ -282,9 +282,9 @@ class Recorder:
             self._by_hand.real_one_begins()
         sink = ForwardSink()
         try:
-            writer.begins(sink)
+            writer.open_forward(sink)
         except BaseException:
-            writer.forgets(sink)
+            writer.drop_forward(sink)
             raise
         return sink
 
@@ -299,7 +299,7 @@ class Recorder:
             writer = self._writing()
         if writer.compiled and not self._by_hand.used:
             sink = closed_last_here(self)
-            if sink is not None and sink.writer is writer and sink.over and writer.adds(sink, fact):
+            if sink is not None and sink.writer is writer and sink.over and writer.write_ordinary_fact(sink, fact):
                 return
         made = said(fact)
         if made["fact"] in KINDS:
@@ -316,9 +316,9 @@ class Recorder:
         """Say a fact to a forward, or to the run; `made` is the checked fact."""
         writer = self._writer
         if sink is None or sink.forgotten:
-            writer.says_of_run(made)
+            writer.add_run_fact(made)
         elif sink.over:
-            writer.says(sink, made, fact)
+            writer.add_fact(sink, made, fact)
         else:
             sink.say(made)
 
@@ -380,7 +380,7 @@ class Recorder:
         if made["fact"] in KINDS:
             raise FactError(f"a {made['fact']!r} fact is of a forward; the run as a whole has none")
         writer = self._writing()
-        writer.says_of_run(made)
+        writer.add_run_fact(made)
 
     def _writing(self) -> Writer:
         if self._closed:
@@ -405,7 +405,7 @@ class Recorder:
                     self._teller.wait()
                     self._writer.close()
                 except BaseException:  # an interrupt: the committing thread sees to it
-                    self._writer.retire()
+                    self._writer.close_later()
                     raise
             self._retire.detach()
 

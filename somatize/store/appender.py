@@ -34,7 +34,7 @@ class Running(Protocol):
 
     @property
     def node(self) -> str | None:
-        """The node that runs just now; None between nodes."""
+        """The node that is running; None between nodes."""
 
 
 class Tell(Protocol):
@@ -44,47 +44,47 @@ class Tell(Protocol):
 
 
 class Pending:
-    """A forward as its writer knows it: what is not written down yet, and its number once something is.
+    """An open forward of a writer: its facts that are not written yet, and its number once some are.
 
     Forwards are begun tens of thousands of times a second, so it has no constructor and its defaults stand on the
-    class: `Writer.begins` sets what has none.
+    class: `Writer.open_forward` sets what has none.
     """
 
     writer: Any
-    """Its `Writer`, set by `Writer.begins`."""
+    """Its `Writer`, set by `Writer.open_forward`."""
     facts: list[Fact]
     """Facts that are not written yet."""
     tell: Tell
     """Takes a fact of it."""
     since: float
-    """When it was last written down, or opened."""
+    """When a part of it was last written, or it was opened (monotonic seconds)."""
 
     number: int | None = None
     over = False
     """Whether its last fact was told."""
     forgotten = False
-    """Whether nothing of it is on record, as an interrupt came before anything was told."""
+    """Whether nothing of it is on record, as it was interrupted before its first fact."""
     parted = False
-    """Whether a part of it was written down while it went on."""
+    """Whether a part of it was written while it was open."""
     place: Running | None = None
-    """The forward itself, if its nodes are called one after the other: it knows which one runs."""
+    """The engine's forward, if its nodes run one after the other: it knows which one is running."""
     entered: list[str] | None = None
-    """Else, the nodes that were entered and are not known to have had their turn."""
+    """Otherwise, the nodes that were entered and have not ended, as far as known."""
     told_inside: Sequence[str] = ()
-    """The nodes it was in when a part was written."""
+    """The nodes it was in when the last part was written."""
     ended: Fact | None = None
-    """The fact that ended it, if that is written in a part already."""
+    """The fact that ended it, if a written part has that already."""
 
     def is_over(self) -> None:
-        """Its end is written."""
+        """Note that its end is written."""
         self.over = True
 
     def has_begun(self) -> bool:
-        """Whether there is anything to say of it."""
+        """Whether anything is known of it."""
         return bool(self.facts or self.parted or self.place or self.entered)
 
     def inside(self) -> list[str]:
-        """The nodes it is in, as far as is known."""
+        """The nodes that are running, as far as known."""
         place = self.place
         if place is None:
             return list(self.entered or ())
@@ -92,15 +92,15 @@ class Pending:
         return [] if node is None else [node]
 
     def without(self, inside: list[str], done: set[str | None]) -> list[str]:
-        """The nodes it was in that are not done; the others are forgotten."""
+        """Those of `inside` that have not ended; the others are removed from `entered`."""
         left = [node for node in inside if node not in done]
         if self.entered is not None:
             self.entered[: len(inside)] = left
         return left
 
     def ended_by(self) -> Fact:
-        """The fact that ended it, though more was said since or a part of it was written; empty if none did."""
-        return next((fact for fact in reversed(self.facts) if ends(fact)), self.ended or {})
+        """The fact that ended it; empty if it has not ended."""
+        return next((fact for fact in reversed(self.facts) if is_end(fact)), self.ended or {})
 
 
 class ForwardPart:
@@ -113,8 +113,8 @@ class ForwardPart:
         self._ended = ended
         self._left = False
 
-    def leaves(self) -> None:
-        """It is written; said twice, it is done once."""
+    def mark_written(self) -> None:
+        """Remove the written facts from the forward. A second call does nothing."""
         pending = self._pending
         if not self._left:
             self._left = True
@@ -122,7 +122,7 @@ class ForwardPart:
             pending.parted, pending.ended, pending.told_inside = True, self._ended, self._inside
 
 
-def ends(fact: Fact) -> bool:
+def is_end(fact: Fact) -> bool:
     """Whether this is the fact that ends a forward."""
     return fact.get("fact") in ("finished", "broke")
 
@@ -140,12 +140,12 @@ def write_whole(fd: int, data: bytes, at: int) -> None:
 
 
 MOST_BYTES = 16 << 20
-"""Bytes kept in memory, counting what an entry takes beside its facts."""
+"""Limit of bytes kept in memory, counting what an entry takes beside its facts."""
 _BESIDES = 400
 
 
 class Backlog:
-    """Entries that wait to be appended, in order. True if there are any; `dropped` counts those that were given up."""
+    """Entries that the disk refused, in order, to be appended later. `dropped` counts those beyond the memory limit."""
 
     def __init__(self) -> None:
         self.entries: deque[tuple[Pending | None, int, int, Said]] = deque()
@@ -177,11 +177,11 @@ class Backlog:
 
 
 ROTATE = 32 << 20
-"""Bytes after which a journal is followed by the next."""
+"""Size in bytes after which a new journal file is begun."""
 
 
 class Appender:
-    """Appends entries to the journals of one writer. Its lock, that of its gate, is held by whoever calls it."""
+    """Appends entries to the journals of one writer. Its methods are called with the gate's lock held."""
 
     def __init__(self, opened: Opened, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
         """Nothing is written before `start_journal`."""
@@ -199,25 +199,25 @@ class Appender:
         self.compiled = speedups.MODULE is not None
         """Whether the pen writes ordinary records, in C."""
         self.taken: Position = (0, 0)
-        """Up to where the journal was committed."""
+        """The position up to which the journals are committed."""
         self._closed = False
         self.exiting = False
-        """Whether it is closed by the end of the process."""
+        """Whether the end of the process is closing it."""
         self._files: dict[int, Descriptor] = {}
         self._generation = -1
 
     @property
     def has_more(self) -> bool:
-        """Whether something was appended that is not committed."""
+        """Whether the journals hold entries that are not committed."""
         return self.taken != (self._generation, self.pen.size)
 
     @property
     def position(self) -> Position:
-        """Up to where the journal was appended to: its generation, and bytes of that."""
+        """The end of the journals: the generation of the last file, and its size in bytes."""
         return self._generation, self.pen.size
 
     def start_journal(self) -> None:
-        """Begin the next generation of the journal; raises OSError."""
+        """Begin the next journal file; raises OSError."""
         generation = self._generation + 1
         path = self.opened.journals / journal.file_name(self.id, generation)
         start = journal.header({**self.about, "run": self.run, "name": self.name, "fields": list(self.fields)})
@@ -235,7 +235,7 @@ class Appender:
         self._files[generation] = file
         self.pen.size, self.pen.fd, self._generation = len(start), file.fileno(), generation
 
-    def _say(
+    def _write_entry(
         self,
         pending: Pending | None,
         kind: int,
@@ -245,7 +245,7 @@ class Appender:
     ) -> bool:
         """Append an entry, or keep it in memory until the disk takes it; True if it is in the journal.
 
-        `written` is called once it is there, also where an interrupt comes on the way; perhaps twice then.
+        `written` is called when the entry is in the journal, also after an interrupt; then perhaps twice.
         """
         if self._closed:
             raise self._refusal(pending)
@@ -264,7 +264,7 @@ class Appender:
             return RecordLost(f"the process ends: a forward of run {self.name!r} that goes on is not recorded any more")
         return RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
 
-    def _refused(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
+    def _keep_in_memory(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
         self._tell_once(error)
         self.backlog.add(pending, kind, time_ns() // 1000, said)
 
@@ -282,7 +282,7 @@ class Appender:
             if known is None:
                 number = gate.take()
             data = entry(kind, number if known is None else known, when, said)
-            self._write_with_care(data)
+            self._append_whole(data)
             if pending is not None and known is None:
                 pending.number = number
             if written is not None:
@@ -296,13 +296,13 @@ class Appender:
             raise
         finally:
             if known is None:
-                self._leave()
+                self._leave_gate()
 
     def _settle(
         self, pending: Pending | None, number: int, data: bytes, written: Callable[[], object] | None = None
     ) -> None:
-        """An interrupt came as an entry was appended: it is in the journal, or all is as it was before."""
-        if self._stands(data):
+        """After an interrupt in an append: note the entry if it is in the journal, else give its number back."""
+        if self._is_written(data):
             if pending is not None:
                 pending.number = number
             if written is not None:
@@ -310,8 +310,8 @@ class Appender:
         elif number >= 0:
             self.gate.give_back(number)
 
-    def _stands(self, data: bytes) -> bool:
-        """Whether the journal, or one begun after it, ends with `data` after an interrupt; what is half is cut off."""
+    def _is_written(self, data: bytes) -> bool:
+        """Whether the journal ends with `data`, after an interrupt; an entry that is half written is cut off."""
         if self.pen.fd < 0:
             return False
         end = os.fstat(self.pen.fd).st_size
@@ -326,19 +326,19 @@ class Appender:
             return True
         return False
 
-    def _grown(self, before: int, size: int) -> None:
-        """An entry was appended to a journal of so many bytes, unless a handler that closes wrote others before it."""
+    def _advance(self, before: int, size: int) -> None:
+        """Note that an entry of `size` bytes was appended at `before`, unless a signal handler wrote others first."""
         self.pen.size = before + size if self.pen.size == before else os.fstat(self.pen.fd).st_size
 
-    def _leave(self) -> None:
+    def _leave_gate(self) -> None:
         try:
             self.gate.leave()
         except BaseException:  # an interrupt: others must not wait for this process
             self.gate.leave()
             raise
 
-    def _write_with_care(self, data: bytes) -> None:
-        """Append `data` whole, in a new journal if the old one is full; else raise OSError, with nothing appended."""
+    def _append_whole(self, data: bytes) -> None:
+        """Append `data` whole, to a new journal file if this one is full. Raises OSError with nothing appended."""
         if self.pen.fd >= 0 and os.fstat(self.pen.fd).st_size > self.pen.size:
             os.ftruncate(self.pen.fd, self.pen.size)  # a write that stopped half way
         if self.pen.size > ROTATE or self.pen.fd < 0:
@@ -350,7 +350,7 @@ class Appender:
     # -- when the disk does not take it
 
     def drain(self) -> None:
-        """Write what was kept in memory, as far as there is room."""
+        """Append the entries kept in memory, as far as the disk takes them."""
         if self.backlog:
             self.gate.alone(self._drain)
 
@@ -369,15 +369,15 @@ class Appender:
                 f"up to {MOST_BYTES >> 20} MB of them are kept in memory and written when there is room"
             )
 
-    # -- being taken in
+    # -- read back by the commit
 
     def read_journal(self, generation: int, start: int, most: int) -> bytes:
-        """A slice of what was appended."""
+        """Up to `most` bytes of a journal file from `start` on."""
         file = self._files.get(generation)
         return read_from(file.fileno(), start, most) if file is not None else b""
 
     def next_journal(self, generation: int) -> bool:
-        """A journal was taken in to its end; if it is not the last one, go on to the next."""
+        """Remove a journal file that is committed to its end, and go on to the next; False if it is the last."""
         if generation >= self._generation or generation < 0:
             return False
         following = generation + 1
@@ -391,7 +391,7 @@ class Appender:
         (self.opened.journals / journal.file_name(self.id, generation)).unlink(missing_ok=True)
 
     def end_of_journal(self) -> Position:
-        """The `position`, between two entries: none is half written before it."""
+        """The `position` between two entries, so that none is half written before it."""
         found: list[Position] = []
         self.gate.alone(lambda: found.append(self.position))
         return found[0]

@@ -1,7 +1,7 @@
 """Commit of journals into LMDB: every quarter of a second, blocks of rows in one transaction.
 
-Facts are copied as they were packed. Blocks of one writer that are small are joined with the one before, each
-row at most some twelve times over its life, so that a run of a forward a second is as compact as a fast one.
+Packed facts are copied as they are. Small blocks of one writer are joined with the one before, each row at most about
+twelve times, so that a run with a forward per second is as compact as a fast one.
 
 Journals are read back from their files, in pieces of bounded size, so that a slow disk makes no writer wait and the
 commit after a crash is the same as every other.
@@ -21,7 +21,7 @@ from somatize.utils.notices import warn_of_record
 
 from . import record_format, speedups
 from .lmdb_environment import BadValue, WriteTransaction
-from .open_store import CommitThread, Opened, OpenWriter, served
+from .open_store import CommitThread, Opened, OpenWriter, in_service_thread
 from .record_format import OWN, Chunk, RunInfo, pack_chunk, pack_texts, texts
 from .rows import (
     FORWARD,
@@ -42,28 +42,28 @@ _LOOK_BACK = 64
 _NOT_OK = (record_format.BROKE, record_format.INTERRUPTED, record_format.LOST)
 
 
-def absorb(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
-    """Store the rows of a stretch of a journal, and bring the run's totals up to date."""
+def store_rows(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
+    """Store the rows of a stretch of a journal, and update the totals of the run."""
     key = record_format.run_key(run)
     sealed = txn.get(key)
     if sealed is None:
         return  # the run was forgotten; its writer died before it could say more
-    tally = _Tally(record_format.unpack_run(key, sealed))
+    tally = _RunTotals(record_format.unpack_run(key, sealed))
     complete, late, alone = gathered.complete(), list[JournalRow](), list[Line]()
     for row in gathered.rows.values():
         if row.started and row.ended and row.forward != OWN:
             if row.state == record_format.LOST:
-                _put_inside(txn, run, row.forward, row.inside(gathered.fields))
+                _store_inside(txn, run, row.forward, row.inside(gathered.fields))
         elif row.started or row.ended or row.forward == OWN:
-            _partial(txn, run, row, gathered, tally.info.span, complete)
+            _store_part(txn, run, row, gathered, tally.info.span, complete)
         else:
             late.append(row)
     _store(txn, run, gathered, tally, _blocks(gathered, complete))
     for row in late:  # once the blocks are stored, as it may be about a forward in one of them
-        _partial(txn, run, row, gathered, tally.info.span, alone)
+        _store_part(txn, run, row, gathered, tally.info.span, alone)
     _store(txn, run, gathered, tally, cut(alone, gathered.fields))
     if gathered.about:
-        _about(txn, run, gathered)
+        _store_run_info(txn, run, gathered)
     store_open_tasks(txn, run, gathered.tasks)
     txn.put(key, record_format.pack_run(key, tally.info))
 
@@ -79,14 +79,14 @@ def _blocks(gathered: JournalRows, complete: list[Line]) -> Iterable[Block]:
     return cut(complete, gathered.fields)
 
 
-def _store(txn: WriteTransaction, run: int, gathered: JournalRows, tally: _Tally, blocks: Iterable[Block]) -> None:
+def _store(txn: WriteTransaction, run: int, gathered: JournalRows, tally: _RunTotals, blocks: Iterable[Block]) -> None:
     for block in blocks:
         tally.count(block)
         tally.reach(_store_block(txn, run, gathered.writer, block))
 
 
-class _Tally:
-    """A run's totals while rows are added."""
+class _RunTotals:
+    """The totals of a run while rows are added."""
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
@@ -115,7 +115,7 @@ class _Tally:
 
 
 def _store_block(txn: WriteTransaction, run: int, writer: int, block: Block) -> int:
-    """Store a block, joined with those before it that are small; how far apart its first and last number are."""
+    """Store a block, joined with small ones before it; returns the distance of its first and last number."""
     for key, before in _blocks_before(txn, run, writer, block):
         block = before.followed_by(block)
         txn.delete(b"b" + key[1:])
@@ -153,7 +153,7 @@ def _blocks_before(txn: WriteTransaction, run: int, writer: int, block: Block) -
         yield key, before
 
 
-def _partial(
+def _store_part(
     txn: WriteTransaction, run: int, row: JournalRow, gathered: JournalRows, span: int, complete: list[Line]
 ) -> None:
     """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
@@ -175,7 +175,7 @@ def _partial(
         state = row.state if row.ended else record_format.LOST
         complete.append([row.forward, state, row.nodes, row.took_us, row.when, said, b""])
     elif row.summary:
-        _patch(txn, chunk, row.forward, row.texts(fields))
+        _change_summary(txn, chunk, row.forward, row.texts(fields))
 
 
 def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _open(
     if row.ended:
         txn.delete(key)
         if row.state == record_format.LOST:
-            _put_inside(txn, record_format.run_of(key), row.forward, row.inside(fields) or known["inside"])
+            _store_inside(txn, record_format.run_of(key), row.forward, row.inside(fields) or known["inside"])
         said = [texts.get(field) for field in fields]
         # Its facts are among the parts; what is left is the line.
         complete.append([row.forward, row.state, nodes, row.took_us, row.when, said, b""])
@@ -206,13 +206,13 @@ def _open(
     txn.put(key, record_format.pack_map(key, state))
 
 
-def _put_inside(txn: WriteTransaction, run: int, forward: int, inside: list[str]) -> None:
+def _store_inside(txn: WriteTransaction, run: int, forward: int, inside: list[str]) -> None:
     key = record_format.forward_key(b"l", run, forward)
     txn.put(key, record_format.pack_map(key, inside))
 
 
-def _patch(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]) -> None:
-    """Put the columns of a stored row right, after facts that were said late."""
+def _change_summary(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]) -> None:
+    """Correct the summary columns of a stored row after late facts."""
     chunk = Chunk(bytes(txn.get(key) or b""))
     columns = {name: chunk.raw(name) for name in chunk.names}
     index = list(chunk.integers("forward")).index(forward)
@@ -225,7 +225,7 @@ def _patch(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]
     txn.put(key, pack_chunk(chunk.rows, columns))
 
 
-def _about(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
+def _store_run_info(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
     key = record_format.run_writer_key(b"a", run, gathered.writer)
     sealed = txn.get(key)
     known = record_format.unpack_map(key, sealed) if sealed is not None else {}
@@ -249,11 +249,11 @@ def end_open(txn: WriteTransaction, run: int, writer: int, fields: Sequence[str]
         when = record_format.unpack_map(key, txn.get(key) or b"")["when"]
         row = gathered.rows[forward] = JournalRow(forward, 0, when, b"", b"")
         row.ended, row.state = True, record_format.LOST
-    absorb(txn, run, gathered)
+    store_rows(txn, run, gathered)
 
 
 EVERY = 0.25
-"""Seconds between commits, and after which a forward that still goes on is written down."""
+"""Seconds between commits, and after which a part of an open forward is written."""
 _SLICE = (2 if speedups.MODULE is None else 8) << 20
 _SWEEP_EVERY = 10.0
 _TURN = 0.0002
@@ -261,7 +261,7 @@ _AFTER_FAILURE = 1.0
 
 
 class Committer:
-    """Commits for one store in this process."""
+    """The committing thread of one store in this process."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -270,36 +270,36 @@ class Committer:
         self._living = _thread.allocate_lock()  # taken by the thread as long as it lives
         self._thread = 0
         self._ends_writer = False
-        """Whether the thread ends a writer. As the last one it closes the store, which must not wait for the thread."""
+        """Whether the thread is closing a writer: if it is the last one, the store closes and must not wait for the thread."""
         self._last = 0.0
         self._swept = time.monotonic()
         self._not_before = 0.0
         self.idle = True
-        """Whether the thread sleeps until it is told that there is something to do."""
+        """Whether the thread sleeps until `begin` is called."""
 
     def begin(self) -> None:
-        """Tell the thread that there is something to do. Call it only if it is `idle`: that is checked cheaply."""
+        """Wake the thread. Callers check `idle` first, which is cheap."""
         self.idle = False
         try:
-            self._last = time.monotonic()  # so that what follows in the next moments is committed with it
+            self._last = time.monotonic()  # so that what follows within the interval is in the same commit
             if not self._living.locked():
                 start(self._run)
             self._wake.set()
         except BaseException:
-            self.idle = True  # an interrupt: the next who has something to do tells it
+            self.idle = True  # an interrupt: the next writer calls it again
             raise
 
     def flush(self) -> None:
-        """Write down and commit all that was said before the call.
+        """Commit everything that was said before the call.
 
-        Not where a handler of a signal came in the middle of what its thread writes: that stays in the journal.
+        In a signal handler that interrupted a write of its own thread, the rest stays in the journal.
         """
-        self._parts(everything=True)
+        self._write_open_forwards(everything=True)
         if not self._opened.is_within():
-            self._opened.records.served(lambda: self._commit(patient=False))
+            self._opened.records.in_service_thread(lambda: self._commit(patient=False))
 
     def stop(self, patience: float = 5.0) -> None:
-        """End the thread. What is not committed stays in the journals."""
+        """End the thread. Entries that are not committed stay in the journals."""
         self._stopped = True
         self._wake.set()
         if self._ends_writer or self._thread == _thread.get_ident():
@@ -319,38 +319,38 @@ class Committer:
                     continue
                 self._wake.wait(pause)
                 if not self._stopped:
-                    self._turn()
+                    self._work_once()
         finally:
             self._thread = 0
             self._living.release()
 
     def _sleep(self) -> None:
         self.idle = True
-        # Looked at again after `idle` was set: whoever appended just before saw it still unset.
+        # Checked again after `idle` was set, as a writer that appended just before did not see it.
         if self._until_due() is None and not self._stopped:
             self._wake.wait()
         self.idle = False
 
     def _until_due(self) -> float | None:
-        """Seconds until there is something to do; None if there is nothing."""
+        """Seconds until the next work; None if there is none."""
         now = time.monotonic()
         due: list[float] = []
         for writer in list(self._opened.writers.values()):
-            if writer.has_more or writer.backlog or writer.is_left():
+            if writer.has_more or writer.backlog or writer.is_abandoned():
                 due.append(max(self._last + EVERY, self._not_before))
-            opened = writer.next_part()
+            opened = writer.waiting_since()
             if opened is not None:
                 due.append(opened + EVERY)
         return max(0.0, min(due) - now) if due else None
 
-    def _turn(self) -> None:
+    def _work_once(self) -> None:
         try:
-            self._parts(everything=False)
+            self._write_open_forwards(everything=False)
             now = time.monotonic()
             if now >= max(self._last + EVERY, self._not_before):
-                self._opened.records.served(lambda: self._commit(patient=True))
+                self._opened.records.in_service_thread(lambda: self._commit(patient=True))
                 for writer in list(self._opened.writers.values()):
-                    if writer.is_left() and not writer.backlog:
+                    if writer.is_abandoned() and not writer.backlog:
                         self._end(writer)
             if now - self._swept > _SWEEP_EVERY and not self._stopped:
                 self._swept = now
@@ -365,7 +365,7 @@ class Committer:
     def _end(self, writer: OpenWriter) -> None:
         self._ends_writer = True
         try:
-            writer.end_at_exit()
+            writer.close_without_errors()
         finally:
             self._ends_writer = False
 
@@ -374,10 +374,10 @@ class Committer:
             self._opened.told.add("commit")
             warn_of_record(f"{self._opened.path} could not be written: {sentence}")
 
-    def _parts(self, *, everything: bool) -> None:
+    def _write_open_forwards(self, *, everything: bool) -> None:
         for writer in list(self._opened.writers.values()):
             writer.drain()
-            writer.write_parts(0.0 if everything else EVERY)
+            writer.write_open_forwards(0.0 if everything else EVERY)
 
     def _commit(self, *, patient: bool) -> None:
         self._last = time.monotonic()
@@ -388,15 +388,15 @@ class Committer:
         self._opened.told.discard("commit")
 
     def _read_back(self, writer: OpenWriter, until: Position, patient: bool) -> None:
-        """Commit a writer's journal as far as it has come now; what is appended meanwhile waits for the next time."""
+        """Commit a writer's journal up to a position."""
         while writer.taken < until:
             generation, start = writer.taken
             buffer = writer.read_journal(generation, start, _SLICE)
             if generation == until[0]:
-                # What lies beyond may be half written: a torn entry before a whole one would pass for damage.
+                # Beyond it an entry may be half written, which would be taken for damage.
                 buffer = buffer[: until[1] - start]
             gathered = JournalRows(writer.id, writer.fields, generation)
-            gathered.take_to_store(buffer, start, _give_turn if patient else None)
+            gathered.read_blocks(buffer, start, _yield_turn if patient else None)
             if gathered.read_to:
                 taken = (generation, gathered.read_to)
                 self._store(writer, gathered, taken, closed=writer.closing and taken == until)
@@ -405,22 +405,22 @@ class Committer:
 
     def _store(self, writer: OpenWriter, gathered: JournalRows, taken: Position, *, closed: bool = False) -> None:
         run, about = writer.run, writer.about
-        self._opened.records.write(lambda txn: take_in(txn, run, gathered, taken, about, closed=closed))
+        self._opened.records.write(lambda txn: commit_rows(txn, run, gathered, taken, about, closed=closed))
         writer.taken, writer.closed_in_store = taken, closed
 
 
 def committer_of(opened: Opened) -> CommitThread:
-    """The committing thread of a store in this process; it starts when it first has something to do."""
+    """The `Committer` of an open store, made on first use; its thread starts with the first work."""
 
     def make() -> CommitThread:
         if opened.committer is None:
             opened.committer = Committer(opened)
         return opened.committer
 
-    return opened.committer or served(make)
+    return opened.committer or in_service_thread(make)
 
 
-def take_in(
+def commit_rows(
     txn: WriteTransaction,
     run: int,
     gathered: JournalRows,
@@ -429,8 +429,8 @@ def take_in(
     *,
     closed: bool = False,
 ) -> None:
-    """Store a stretch of a journal and, in the same transaction, that it was."""
-    absorb(txn, run, gathered)
+    """Store the rows of a stretch of a journal and, in the same transaction, the position it ends at."""
+    store_rows(txn, run, gathered)
     if closed:
         end_open(txn, run, gathered.writer, gathered.fields)
     if txn.get(record_format.run_key(run)) is not None:
@@ -439,6 +439,6 @@ def take_in(
         txn.put(record_format.run_writer_key(b"v", run, gathered.writer), b"")
 
 
-def _give_turn() -> None:
-    """Give the other threads a turn, so that none waits long for what this one is at."""
+def _yield_turn() -> None:
+    """Let other threads run."""
     time.sleep(_TURN)

@@ -376,7 +376,7 @@ class Environment:
             raise StoreReadOnly(f"{self.path.parent} may only be read")
         return self._service.run(lambda: self._write(work))
 
-    def served(self, work: Callable[[], T]) -> T:
+    def in_service_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in the service thread, where no other write and no signal handler comes in between."""
         return self._service.run(work)
 

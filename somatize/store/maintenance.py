@@ -21,7 +21,7 @@ from .lmdb_environment import BadValue, Environment, ReadTransaction, WriteTrans
 from .lmdb_files import verify
 from .open_store import Opened, journal_files
 from .record_format import Chunk, RunInfo, unpack
-from .recovery import alone_at_the_door, live_writers, repair
+from .recovery import live_writers, opening_alone, repair
 from .rows import JournalRows
 from .run_reader import RunLines, StoreSnapshot, find_run, look
 from .values import Named, check_name
@@ -323,7 +323,7 @@ def forget(opened: Opened, names: Iterable[str]) -> None:
     Raises `UnknownRun`, and `RecordError` for a run that somebody has open for writing.
     """
     wanted = list(names)
-    with alone_at_the_door(opened):
+    with opening_alone(opened):
         repair(opened)
         _with_room(opened, lambda: opened.records.write(lambda txn: _forget_all(opened, txn, wanted)))
 
@@ -346,7 +346,7 @@ def rename(opened: Opened, name: str, to: str) -> None:
         check_name(to, "a run's name")
     except BadName as error:
         raise BadRun(str(error)) from None
-    with alone_at_the_door(opened):
+    with opening_alone(opened):
         repair(opened)
         opened.records.write(lambda txn: _rename(txn, _idle(opened, txn, name), name, to))
 
@@ -413,7 +413,7 @@ def _rename(txn: WriteTransaction, run: int, name: str, to: str) -> None:
 
 def compact(opened: Opened) -> None:
     """Give the space of what was forgotten back to the disk; also while others read and write."""
-    with alone_at_the_door(opened):
+    with opening_alone(opened):
         try:
             repair(opened)
             opened.flush()

@@ -115,20 +115,20 @@ class OpenWriter(Protocol):
     def closing(self) -> bool:
         """Whether nothing follows what it has written."""
 
-    def is_left(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether nobody can say anything more."""
 
     @property
     def has_more(self) -> bool:
         """Whether something is not committed."""
 
-    def next_part(self) -> float | None:
+    def waiting_since(self) -> float | None:
         """The time since which an open forward waits to be written, if one does."""
 
     def drain(self) -> None:
         """Write what the disk did not take."""
 
-    def write_parts(self, after: float) -> None:
+    def write_open_forwards(self, after: float) -> None:
         """Write the forwards that have been open for so many seconds."""
 
     def end_of_journal(self) -> Position:
@@ -140,10 +140,10 @@ class OpenWriter(Protocol):
     def next_journal(self, generation: int) -> bool:
         """Go on to the next journal; False if there is none."""
 
-    def end_at_exit(self) -> None:
+    def close_without_errors(self) -> None:
         """Close it where nobody is left to catch an error."""
 
-    def abandon(self) -> None:
+    def close_in_child(self) -> None:
         """Forget it in a forked child."""
 
 
@@ -302,14 +302,14 @@ class Opened:
         """Return when all that was said so far is committed."""
         if self.committer is not None:
             self.committer.flush()
-            if any(writer.is_left() for writer in list(self.writers.values())):
+            if any(writer.is_abandoned() for writer in list(self.writers.values())):
                 self.committer.begin()  # an interrupt may have kept a dropped recorder from telling it
 
     def finish(self) -> None:
         """End what this process has to say to the store; what fails is warned about, as nobody is left to catch it."""
         for writer in list(self.writers.values()):
             writer.exiting = True
-            writer.end_at_exit()
+            writer.close_without_errors()
 
     def close(self) -> bool:
         """Let go of every file; False, and nothing is let go of, where somebody goes on reading."""
@@ -348,7 +348,7 @@ class Opened:
             if environment is not None:
                 environment.after_fork()
 
-    def abandon(self) -> None:
+    def close_in_child(self) -> None:
         """Put aside, in a forked child, what belongs to its parent. Nothing is written and no lock is touched."""
         self.follow()  # handles of the child open it anew, where it lies now
         for environment in (self.records, self._values):
@@ -356,7 +356,7 @@ class Opened:
                 environment.after_fork()
                 environment.close()
         for writer in self.writers.values():
-            writer.abandon()
+            writer.close_in_child()
         self.locks.close()
         self._forget_directory()
 
@@ -420,7 +420,7 @@ def hold(path: Path, *, make: bool = False) -> Reference:
     return _service.run(lambda: Reference(_acquired(path, make=make)))
 
 
-def served(work: Callable[[], T]) -> T:
+def in_service_thread(work: Callable[[], T]) -> T:
     """Run `work` in the thread that opens and closes stores, where no signal handler comes."""
     return _service.run(work, certain=True)
 
@@ -497,7 +497,7 @@ def _after_fork_in_child() -> None:
     inherited = list(_all.values())
     _all.clear()
     for opened in inherited:
-        opened.abandon()
+        opened.close_in_child()
 
 
 def _at_exit() -> None:

@@ -20,11 +20,11 @@ from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, locks, record_format
-from .commit import end_open, take_in
+from .commit import commit_rows, end_open
 from .journal import read_from
 from .journal_reader import tell_damage
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
-from .open_store import Opened, Reference, journal_files, served
+from .open_store import Opened, Reference, in_service_thread, journal_files
 from .record_format import RunInfo
 from .rows import JournalRows
 from .run_reader import find_run, writer_info
@@ -34,7 +34,7 @@ _SLICE = 4 << 20
 
 
 @contextmanager
-def alone_at_the_door(opened: Opened) -> Iterator[None]:
+def opening_alone(opened: Opened) -> Iterator[None]:
     """Hold the store's lock on opening: no writer comes or is repaired meanwhile. Those at work go on."""
     opened.must_be_writable()
     with opened.opening:
@@ -59,9 +59,9 @@ def open_writer(
     what is returned may be lost to an interrupt.
     """
     opened = reference.opened
-    for left in [one for one in list(opened.writers.values()) if one.is_left()]:
-        left.end_at_exit()  # recorders that were dropped: their files go before more are opened
-    with alone_at_the_door(opened):
+    for left in [one for one in list(opened.writers.values()) if one.is_abandoned()]:
+        left.close_without_errors()  # recorders that were dropped: their files go before more are opened
+    with opening_alone(opened):
         try:
             repair(opened)
         except OSError as error:
@@ -70,7 +70,7 @@ def open_writer(
         following = _begin_counting(opened, run)
         made: list[Writer] = []
         try:
-            served(lambda: made.append(Writer(reference, name, run, fields, identity())))
+            in_service_thread(lambda: made.append(Writer(reference, name, run, fields, identity())))
             writer = made[0]
             _join(opened, writer, following)
             _begin_journal(writer)
@@ -216,15 +216,15 @@ def repair(opened: Opened) -> None:
         if writer in opened.writers or not opened.locks.take(locks.of_writer(writer)):
             continue
         try:
-            _take_in_file(opened, path, writer, generation)
+            _recover_file(opened, path, writer, generation)
         except DamagedStore as damage:
             warn_of_record(str(damage))
         finally:
             opened.locks.release(locks.of_writer(writer))
-    _end_orphans(opened)
+    _close_orphans(opened)
 
 
-def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> None:
+def _recover_file(opened: Opened, path: Path, writer: int, generation: int) -> None:
     try:
         file = Descriptor(path)
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> N
         start = os.pread(file.fileno(), 1 << 16, 0)
         found = journal.read_header(start)
         if found is not None:
-            _take_in_rest(opened, file.fileno(), path, writer, generation, found)
+            _recover_rest(opened, file.fileno(), path, writer, generation, found)
         elif not journal.is_journal(start):
             raise DamagedStore(f"{path} is not a journal: it starts with {start[:20]!r}; move it away")
     finally:
@@ -241,7 +241,7 @@ def _take_in_file(opened: Opened, path: Path, writer: int, generation: int) -> N
     path.unlink(missing_ok=True)
 
 
-def _take_in_rest(
+def _recover_rest(
     opened: Opened, fd: int, path: Path, writer: int, generation: int, found: tuple[dict[str, Any], int]
 ) -> None:
     about, at = found
@@ -255,17 +255,17 @@ def _take_in_rest(
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = JournalRows(writer, about["fields"], generation)
-        gathered.take_to_store(read_from(fd, at, _SLICE), at)
+        gathered.read_blocks(read_from(fd, at, _SLICE), at)
         tell_damage(path, gathered)
         at = gathered.read_to or at
         closed = last_one and not gathered.read_to
         taken = (generation, at)
-        opened.records.write(lambda txn: take_in(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
+        opened.records.write(lambda txn: commit_rows(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
         if not gathered.read_to:
             return
 
 
-def _end_orphans(opened: Opened) -> None:
+def _close_orphans(opened: Opened) -> None:
     """End what is open in the store though its writer is gone with its journal, as after a power cut."""
     for run, writer in opened.records.read_retried(lambda reading: set(_orphans(opened, reading))):
         opened.records.write(lambda txn: end_open(txn, run, writer, ()))  # noqa: B023

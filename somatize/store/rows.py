@@ -336,7 +336,7 @@ class JournalRows:
                 turn()
         return self
 
-    def take_to_store(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> None:
+    def read_blocks(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> None:
         """`take` for who stores the rows: those that are complete in the stretch are `blocks`, where that is quick."""
         end = 0
         if speedups.MODULE is not None:

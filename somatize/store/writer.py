@@ -15,11 +15,11 @@ from somatize.errors import RecordLost
 from somatize.utils.notices import warn_of_record
 
 from . import locks, record_format
-from .appender import ROTATE, Appender, ForwardPart, Pending, ends
-from .commit import committer_of, take_in
+from .appender import ROTATE, Appender, ForwardPart, Pending, is_end
+from .commit import commit_rows, committer_of
 from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
 from .locks import BUSY, SEVERAL
-from .open_store import Reference, served
+from .open_store import Reference, in_service_thread
 from .record_format import LOST, OPEN
 from .rows import JournalRows
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = 4
-"""The references that `write_parts` sees to a forward nobody else knows of: of two collections, its own, the call's."""
+"""The reference count that a forward has in `write_open_forwards` if nothing outside of the writer refers to it."""
 
 
 class Writer(Appender):
-    """The writing end of a run in this process. Threads may share it."""
+    """Writes one run from this process. Threads may share it."""
 
     def __init__(self, reference: Reference, name: str, run: int, fields: Sequence[str], about: dict[str, Any]) -> None:
         """Made by `recovery.open_writer`, which holds the lock on opening."""
@@ -43,46 +43,46 @@ class Writer(Appender):
         self.reference = reference
         self.pid = os.getpid()
         self.shut = False
-        """Whether it is closed, or belongs to the process that this one was forked from."""
+        """Whether it is closed, or belongs to the parent of this forked process."""
         self.committer = committer_of(opened)
         self.recorder: Callable[[], Any] = _nobody
-        """Gives what records by it, or None where that is gone."""
+        """Returns the recorder that uses it; None if that was dropped."""
         self.retired = False
         self.closing = False
-        """Whether nothing more can be said, so that the next commit is its last."""
+        """Whether nothing more is appended, so that the next commit is its last."""
         self.closed_in_store = False
         self.current: Pending | None = None
-        """The forward whose record is written just now."""
+        """The forward whose record is being written."""
         self._finished = False
-        """Whether it is ended, or is about to be."""
+        """Whether it has ended, or its end has begun."""
         self._given_back = False
-        """Whether it holds nothing of the store any more."""
+        """Whether its files and locks were given back."""
         self.pending: set[Pending] = set()
-        """The forwards that go on."""
+        """The open forwards."""
         opened.locks.take(locks.of_writer(self.id))
         opened.writers[self.id] = self
 
-    # `begins`, `ends` and `says` are what it costs to record a forward; written out, where calls would read better.
-    # What `finishes` and `adds` do in C is all that of an ordinary one.
+    # `open_forward`, `end_forward` and `add_fact` are what recording a forward costs: they are written out where calls
+    # would read better. In C, `write_ordinary_record` and `write_ordinary_fact` do all of it for ordinary forwards.
 
-    def finishes(self, pending: Pending) -> bool:
-        """Write the record of an ordinary forward; False, and nothing is done, if it is none."""
+    def write_ordinary_record(self, pending: Pending) -> bool:
+        """Write the record of an ordinary forward in C; False, and nothing is done, if it is not ordinary."""
         if self.gate.busy or not self.pen.record(pending, pending.facts, self.pending):
             return False
         if self.committer.idle:
             self.committer.begin()
         return True
 
-    def adds(self, pending: Pending, given: Mapping[str, Any]) -> bool:
-        """Write an ordinary fact said after its forward; False, and nothing is done, if it is none."""
+    def write_ordinary_fact(self, pending: Pending, given: Mapping[str, Any]) -> bool:
+        """Write an ordinary fact said after its forward in C; False, and nothing is done, if it is not ordinary."""
         if self.gate.busy or not self.pen.late(pending.number, given):
             return False
         if self.committer.idle:
             self.committer.begin()
         return True
 
-    def begins(self, pending: Pending) -> None:
-        """A forward begins."""
+    def open_forward(self, pending: Pending) -> None:
+        """Register a forward that begins. Nothing is written."""
         pending.writer = self
         facts: list[Fact] = []
         pending.facts = facts
@@ -92,13 +92,13 @@ class Writer(Appender):
         if self.committer.idle:
             self.committer.begin()
 
-    def ends(self, pending: Pending, state: int, took_us: int) -> None:
+    def end_forward(self, pending: Pending, state: int, took_us: int) -> None:
         """Write the record of a forward, or the rest of it."""
-        self.gate.alone(partial(self._ends, pending, state, took_us))
+        self.gate.alone(partial(self._end_forward, pending, state, took_us))
         if self.committer.idle:
             self.committer.begin()
 
-    def _ends(self, pending: Pending, state: int, took_us: int) -> None:
+    def _end_forward(self, pending: Pending, state: int, took_us: int) -> None:
         if pending.over:
             if self._closed:
                 raise self._refusal(pending)
@@ -108,7 +108,7 @@ class Writer(Appender):
         body, nodes, texts = self.packer.pack(facts)
         summary = b"" if texts is None else self.packer.summary(texts)
         if pending.parted or self.backlog.entries or self._closed:
-            self._say(
+            self._write_entry(
                 pending,
                 END if pending.parted else RECORD,
                 (state, nodes, took_us, summary, body),
@@ -128,15 +128,15 @@ class Writer(Appender):
                 data = pack_start(len(rest), crc32(rest)) + rest
                 size = len(data)
                 if at > ROTATE or write(self.pen.fd, data) != size:
-                    self._write_with_care(data)
+                    self._append_whole(data)
                 else:
-                    self._grown(at, size)
+                    self._advance(at, size)
                 pending.number = number
                 pending.over = True
             except OSError as error:
                 if number >= 0:
                     gate.give_back(number)
-                self._refused(error, pending, RECORD, (state, nodes, took_us, summary, body))
+                self._keep_in_memory(error, pending, RECORD, (state, nodes, took_us, summary, body))
             except BaseException:
                 self.current = None
                 self._settle(pending, number, data, pending.is_over)
@@ -144,39 +144,39 @@ class Writer(Appender):
                     self.pending.discard(pending)
                 raise
             finally:
-                self._leave()
+                self._leave_gate()
         pending.over, self.current = True, None
         self.pending.discard(pending)
         facts.clear()
 
-    def brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
+    def import_forward(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
 
         Unlike what a running forward says, nothing is kept in memory for it: raises OSError where the disk does not
         take it.
         """
-        self.gate.alone(partial(self._brings, pending, state, took_us, when))
+        self.gate.alone(partial(self._import_forward, pending, state, took_us, when))
         if self.committer.idle:
             self.committer.begin()
 
-    def _brings(self, pending: Pending, state: int, took_us: int, when: int) -> None:
+    def _import_forward(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         pending.over = True
         self.pending.discard(pending)
         body, nodes, texts = self.packer.pack(pending.facts)
         self._append(pending, RECORD, when, (state, nodes, took_us, self.packer.summary(texts), body))
         pending.facts.clear()
 
-    def says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
+    def add_fact(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         """Write a fact said after its forward; `given` is what the fact was made of."""
-        self.gate.alone(partial(self._says, pending, fact, given))
+        self.gate.alone(partial(self._add_fact, pending, fact, given))
         if self.committer.idle:
             self.committer.begin()
 
-    def _says(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
+    def _add_fact(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         body, summary, _ = self.packer.pack_one(fact, given)
         number = pending.number
         if number is None or self.backlog.entries or self._closed:
-            self._say(pending, LATE, (0, 0, NO_TIME, summary, body))
+            self._write_entry(pending, LATE, (0, 0, NO_TIME, summary, body))
             return
         when, at, data = time_ns() // 1000, self.pen.size, b""
         try:
@@ -184,57 +184,57 @@ class Writer(Appender):
             data = pack_start(len(rest), crc32(rest)) + rest
             size = len(data)
             if at > ROTATE or write(self.pen.fd, data) != size:
-                self._write_with_care(data)
+                self._append_whole(data)
             else:
-                self._grown(at, size)
+                self._advance(at, size)
         except OSError as error:
-            self._refused(error, pending, LATE, (0, 0, NO_TIME, summary, body))
+            self._keep_in_memory(error, pending, LATE, (0, 0, NO_TIME, summary, body))
         except BaseException:
-            self._stands(data)
+            self._is_written(data)
             raise
 
-    def says_of_run(self, fact: Fact) -> None:
-        """Write one of the run's own facts."""
-        self.gate.alone(partial(self._says_of_run, fact))
+    def add_run_fact(self, fact: Fact) -> None:
+        """Write a fact of the run as a whole."""
+        self.gate.alone(partial(self._add_run_fact, fact))
         if self.committer.idle:
             self.committer.begin()
 
-    def _says_of_run(self, fact: Fact) -> None:
+    def _add_run_fact(self, fact: Fact) -> None:
         body, _, _ = self.packer.pack_one(fact, fact)
-        self._say(None, LATE, (0, 0, NO_TIME, b"", body))
+        self._write_entry(None, LATE, (0, 0, NO_TIME, b"", body))
 
-    def says_to(self, pending: Pending, fact: Fact) -> None:
-        """Write a fact said to a forward that goes on; it is on its way to the disk when this returns."""
-        self.gate.alone(partial(self._says_to, pending, fact))
+    def add_open_fact(self, pending: Pending, fact: Fact) -> None:
+        """Write a fact of an open forward to the journal at once, with those before it."""
+        self.gate.alone(partial(self._add_open_fact, pending, fact))
         if self.committer.idle:
             self.committer.begin()
 
-    def _says_to(self, pending: Pending, fact: Fact) -> None:
+    def _add_open_fact(self, pending: Pending, fact: Fact) -> None:
         if pending.over:  # it ended meanwhile, in another thread
-            self._says(pending, fact, fact)
+            self._add_fact(pending, fact, fact)
             return
         pending.facts.append(fact)
         self._write_part(pending, spilled=True)
 
-    def tells(self, about: bytes) -> None:
-        """Write something about the run: a packed map."""
-        self.gate.alone(partial(self._tells, about))
+    def add_run_info(self, about: bytes) -> None:
+        """Write metadata of the run: a packed map, merged with what is there."""
+        self.gate.alone(partial(self._add_run_info, about))
         if self.committer.idle:
             self.committer.begin()
 
-    def _tells(self, about: bytes) -> None:
-        self._say(None, ABOUT, (0, 0, NO_TIME, b"", about))
+    def _add_run_info(self, about: bytes) -> None:
+        self._write_entry(None, ABOUT, (0, 0, NO_TIME, b"", about))
 
-    # -- forwards that go on
+    # -- open forwards
 
-    def forgets(self, pending: Pending) -> None:
-        """A forward that never told anything leaves nothing."""
+    def drop_forward(self, pending: Pending) -> None:
+        """Unregister a forward of which nothing is to be recorded, as it was interrupted before its first fact."""
         self.pending.discard(pending)
         pending.forgotten = not pending.over  # one that is over was written
         pending.over = True
 
     def _write_part(self, pending: Pending, *, spilled: bool = False) -> None:
-        """Write what is known of a forward that goes on; if `spilled` it leaves the forward's hands for good."""
+        """Write the facts of an open forward so far; if `spilled`, keep them in memory where the disk refuses."""
         if pending.over or (self.backlog and not spilled):
             return
         inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
@@ -248,26 +248,28 @@ class Writer(Appender):
         body, nodes, texts = self.packer.pack(facts)
         summary = self.packer.summary(texts, inside=inside)
         state = 0 if pending.parted else OPEN  # said with its first part only
-        part = ForwardPart(pending, len(facts), inside, next(filter(ends, facts), pending.ended))
-        self._say(pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.leaves)
+        part = ForwardPart(pending, len(facts), inside, next(filter(is_end, facts), pending.ended))
+        self._write_entry(
+            pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.mark_written
+        )
         if spilled:
-            part.leaves()
+            part.mark_written()
         pending.since = monotonic()
 
-    def write_parts(self, older_than: float) -> None:
-        """Write down the forwards that have gone on for so long since they were last written down."""
+    def write_open_forwards(self, older_than: float) -> None:
+        """Write a part of each forward that has been open, since its last part, for so many seconds."""
         now = monotonic()
         for pending in list(self.pending):
             if now - pending.since >= older_than:
                 if pending.over:
                     self.pending.discard(pending)  # an interrupt came once it was written
                 elif not pending.has_begun() and getrefcount(pending) == _UNKNOWN:
-                    self.forgets(pending)  # one came before its forward knew of it
+                    self.drop_forward(pending)  # one came before its forward knew of it
                 else:
                     self.gate.alone(partial(self._write_part, pending))
 
-    def next_part(self) -> float | None:
-        """Since when the forward waits that has waited longest to be written down."""
+    def waiting_since(self) -> float | None:
+        """When the part was written, or the forward opened, that is the oldest of the open forwards."""
         try:
             return min((pending.since for pending in list(self.pending)), default=None)
         except RuntimeError:  # changed in between; look again at once
@@ -275,21 +277,21 @@ class Writer(Appender):
 
     # -- ending
 
-    def is_left(self) -> bool:
-        """Whether nobody can say anything more; an interrupt may keep `retire` from being called."""
+    def is_abandoned(self) -> bool:
+        """Whether its recorder is gone. An interrupt may have prevented `close_later`."""
         return self.retired or (self.recorder is not _nobody and self.recorder() is None)
 
-    def retire(self) -> None:
-        """Nobody can say anything more: the committing thread closes it. Waits for nothing."""
+    def close_later(self) -> None:
+        """Have the committing thread close it. Returns at once."""
         if not self._finished:
             self.retired = True
             self.committer.begin()
 
     def close(self) -> None:
-        """Return when all is committed. Raises `RecordLost` if something could not be written down.
+        """Close it, and return when everything is committed. Raises `RecordLost` if something could not be written.
 
-        Where a handler of a signal calls it in the middle of what its thread writes, it returns once all that was said
-        is in the journal; the committing thread, or the end of the process, sees to the rest.
+        If a signal handler calls it in the middle of a write of its own thread, it returns once everything is in the
+        journal; the committing thread, or the next process, commits it.
         """
         if self._closed:
             return
@@ -299,12 +301,12 @@ class Writer(Appender):
         else:
             self.gate.alone(self._shut)
         if self.opened.is_within():
-            self.retire()
+            self.close_later()
         else:
             self._finish()
 
     def _catch_up(self) -> None:
-        """Write what was put off until what this thread was interrupted in is written."""
+        """Finish the interrupted write of this thread, then make the postponed ones."""
         if self.pen.fd >= 0:
             self.pen.size = max(self.pen.size, os.fstat(self.pen.fd).st_size)
         after, self.gate.after = self.gate.after, []
@@ -317,7 +319,7 @@ class Writer(Appender):
         self._drain()
         for pending in list(self.pending):
             if pending is not self.current:  # else this came in the middle of writing it, and it will be written
-                self._left_open(pending)
+                self._end_as_lost(pending)
         self.shut = self._closed = self.closing = True
         self.pen.close()
 
@@ -327,27 +329,27 @@ class Writer(Appender):
         try:
             self._finished = True
             problem = self._end()
-            served(self._give_all_back)  # whole, whenever an interrupt comes
+            in_service_thread(self._release)  # whole, whenever an interrupt comes
         except BaseException:  # an interrupt: it is for the committing thread, or the end of the process
             if not self._given_back:
                 self._finished = False
-                self.retire()
+                self.close_later()
             raise
-        self._judge(problem)
+        self._report_losses(problem)
 
-    def _left_open(self, pending: Pending) -> None:
+    def _end_as_lost(self, pending: Pending) -> None:
         if pending.over:
             return
         if not pending.has_begun():
-            self.forgets(pending)  # a Ctrl-C came before it began
+            self.drop_forward(pending)  # a Ctrl-C came before it began
             return
         self._write_part(pending)
         pending.over = True
         if pending.number is not None and not self.backlog:
-            self._say(pending, END, (LOST, 0, NO_TIME, b"", b""), keep=False)
+            self._write_entry(pending, END, (LOST, 0, NO_TIME, b"", b""), keep=False)
 
     def _end(self) -> OSError | None:
-        """Say in the store that this writer is through, then take its journal away; gives what the disk refused."""
+        """Note the end of this writer in the store, then remove its journals; returns the error of the disk, if any."""
         try:
             self.committer.flush()
             if not self.opened.is_there():
@@ -355,7 +357,7 @@ class Writer(Appender):
             if not self.closed_in_store:
                 gathered = JournalRows(self.id, self.fields)
                 self.opened.records.write(
-                    lambda txn: take_in(txn, self.run, gathered, self.taken, self.about, closed=True)
+                    lambda txn: commit_rows(txn, self.run, gathered, self.taken, self.about, closed=True)
                 )
             for generation in list(self._files):
                 self._drop_file(generation)
@@ -363,7 +365,7 @@ class Writer(Appender):
             return error
         return None
 
-    def _give_all_back(self) -> None:
+    def _release(self) -> None:
         if self._given_back:
             return
         self._given_back = True
@@ -377,14 +379,14 @@ class Writer(Appender):
         self.reference.give_back()
 
     def discard(self) -> None:
-        """It never began: where it has a journal, the committing thread closes it."""
+        """Give up a writer that could not be opened. If it has a journal already, the committing thread closes it."""
         if self._files:
-            self.retire()
+            self.close_later()
         else:
             self.shut = self._closed = self._finished = True
-            served(self._give_all_back)
+            in_service_thread(self._release)
 
-    def _judge(self, problem: OSError | None) -> None:
+    def _report_losses(self, problem: OSError | None) -> None:
         if not self.opened.is_there():
             raise RecordLost(f"{self.opened.path} is gone, and with it what was recorded to run {self.name!r}")
         lost = self.backlog.dropped + len(self.backlog)
@@ -398,16 +400,16 @@ class Writer(Appender):
                 f"the records of run {self.name!r} are in a journal, and are taken in by the next to write to the store"
             )
 
-    def end_at_exit(self) -> None:
-        """Close, where nobody is left to catch an error."""
+    def close_without_errors(self) -> None:
+        """Close it; errors become warnings, since no caller is left."""
         try:
             self.gate.alone(self._shut)
             self._finish()
         except Exception as error:
             warn_of_record(str(error))
 
-    def abandon(self) -> None:
-        """In a forked child: this writer is the parent's. Its descriptors are closed, its files left alone."""
+    def close_in_child(self) -> None:
+        """In a forked child: close the descriptors, and leave the files to the parent."""
         self.shut = self._closed = True
         self.pen.close()
         for file in self._files.values():
@@ -417,4 +419,4 @@ class Writer(Appender):
 
 
 def _nobody() -> None:
-    """Give no recorder."""
+    """The default of `Writer.recorder`."""

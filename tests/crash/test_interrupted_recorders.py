@@ -19,11 +19,23 @@ from tests.utils.test_interrupts import InterruptAt, interrupted
 FILES = ("store/recovery.py", "store/writer.py", "store/appender.py", "store/open_store.py", "record/recorder.py")
 DROPPED = ("weakref.py", "store/writer.py", "store/commit.py", "utils/interrupts.py")
 OPENING = (
-    *("__init__", "_open", "_take", "open_writer", "alone_at_the_door", "_enter", "_begin_counting", "following"),
-    *("_join", "others", "live_writers", "_begin_journal", "start_journal", "served", "hold", "journal_files"),
+    *("__init__", "_open", "_take", "open_writer", "opening_alone", "_enter", "_begin_counting", "following"),
+    *("_join", "others", "live_writers", "_begin_journal", "start_journal"),
+    *("in_service_thread", "hold", "journal_files"),
 )
-DROPPING = ("retire", "begin", "set", "start", "__call__")
-CLOSING = ("close", "_catch_up", "_shut", "_finish", "_end", "_judge", "retire", "served", "is_there", "_drop_file")
+DROPPING = ("close_later", "begin", "set", "start", "__call__")
+CLOSING = (
+    "close",
+    "_catch_up",
+    "_shut",
+    "_finish",
+    "_end",
+    "_report_losses",
+    "close_later",
+    "in_service_thread",
+    "is_there",
+    "_drop_file",
+)
 
 
 class CallAt(InterruptAt):

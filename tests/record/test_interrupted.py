@@ -16,9 +16,9 @@ G = Graph.somatize(node(abs).named("a") >> node(abs).named("b"))
 WRITING = ("recorder.py", "writer.py", "record_format.py", "locks.py", "appender.py")
 # fmt: off
 STEPS = (
-    "opens", "begins", "closed", "duration", "ends", "pack", "summary", "give_up", "leave", "__call__", "says", "say",
-    "finishes", "adds", "_say", "_append", "_write_with_care", "take", "pack_one",
-    "alone", "_ends", "_says", "_leave", "_grown",
+    "opens", "open_forward", "closed", "duration", "end_forward", "pack", "summary", "leave", "__call__", "add_fact",
+    "say",     "write_ordinary_record", "write_ordinary_fact", "_write_entry", "_append", "_append_whole", "take", "pack_one",
+    "alone", "_end_forward", "_add_fact", "_leave_gate", "_advance",
 )
 # fmt: on
 

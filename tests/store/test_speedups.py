@@ -33,7 +33,7 @@ from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
 from somatize.store import commit, journal, record_format, speedups
 from somatize.store import rows as blocks
 from somatize.store import rows as gather
-from somatize.store.commit import take_in
+from somatize.store.commit import commit_rows
 from somatize.store.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
 from somatize.store.record_format import OPEN, OWN
 from somatize.store.rows import JournalRows
@@ -174,7 +174,7 @@ def takes(recorder: Recorder, step: Any) -> str | None:
         try:
             sink.closed()
         finally:
-            recorder._writer.forgets(sink)
+            recorder._writer.drop_forward(sink)
             sink.facts.clear()
     except Exception as error:
         return type(error).__name__
@@ -258,7 +258,7 @@ def test_texts_and_maps_of_each_size_are_packed_as_by_python(store: Store) -> No
         for told in [[fact, last] for fact in ran] + [ran[:3] * 7 + [last]]:
             sink = recorder.opens(None)
             sink.facts.extend(told)
-            assert writer.finishes(sink)
+            assert writer.write_ordinary_record(sink)
             body, counted, said = writer.packer.pack(told)
             summary = writer.packer.summary(said)
             assert entries(recorder)[-1][1:] == (1, len(summary), counted, sink.number, 5, summary + body)
@@ -278,7 +278,7 @@ def test_texts_and_maps_of_each_size_are_packed_as_by_python(store: Store) -> No
             "é",
         ):
             for given_ in ({"fact": "loss", "value": value}, {"fact": "é", "v": value}):
-                assert writer.adds(sink, given_)
+                assert writer.write_ordinary_fact(sink, given_)
                 body, summary, _ = writer.packer.pack_one(facts_said(given_), given_)
                 assert entries(recorder)[-1][2:] == (len(summary), 0, sink.number, NO_TIME, summary + body)
 
@@ -294,15 +294,15 @@ def test_the_ordinary_is_done_in_c_and_the_rest_is_not(store: Store) -> None:
     def done(fact: Any, forward: bool = True) -> bool:
         if not forward:
             with writer.lock:
-                return writer.adds(closed[-1], fact)
+                return writer.write_ordinary_fact(closed[-1], fact)
         sink = recorder.opens(None)
         sink.facts.extend(fact)
         try:
             with writer.lock:  # the committing thread's turn would be a reason to decline
-                return writer.finishes(sink)
+                return writer.write_ordinary_record(sink)
         finally:
             closed.append(sink)
-            writer.forgets(sink)
+            writer.drop_forward(sink)
 
     last = {"fact": "finished", "took_us": "5"}
     assert done([{"fact": "ran", "node": "é", "took_us": "x" * 70_000}] * 20 + [last]) is False  # too much
@@ -393,11 +393,11 @@ def stored(store: Store, run: str, stretches: list[bytes], pure: bool) -> Any:
     with purely(pure):
         for stretch in stretches:
             gathered = JournalRows(77, fields)
-            gathered.take_to_store(stretch, base)
+            gathered.read_blocks(stretch, base)
             damaged += gathered.damaged
             base += len(stretch)
             taken = (0, gathered.read_to)
-            store.opened.records.write(lambda txn: take_in(txn, writer.run, gathered, taken, whose))  # noqa: B023
+            store.opened.records.write(lambda txn: commit_rows(txn, writer.run, gathered, taken, whose))  # noqa: B023
     return damaged, seen(store, run, fields)
 
 
