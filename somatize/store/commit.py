@@ -270,7 +270,7 @@ class Committer:
         self._living = _thread.allocate_lock()  # taken by the thread as long as it lives
         self._thread = 0
         self._ends_writer = False
-        """Whether the thread is closing a writer: if it is the last one, the store closes and must not wait for the thread."""
+        """Whether the thread is closing a writer; the store, closed by the last one, must not wait for the thread."""
         self._last = 0.0
         self._swept = time.monotonic()
         self._not_before = 0.0

@@ -17,7 +17,8 @@ WRITING = ("recorder.py", "writer.py", "record_format.py", "locks.py", "appender
 # fmt: off
 STEPS = (
     "opens", "open_forward", "closed", "duration", "end_forward", "pack", "summary", "leave", "__call__", "add_fact",
-    "say",     "write_ordinary_record", "write_ordinary_fact", "_write_entry", "_append", "_append_whole", "take", "pack_one",
+    "say",
+    "write_ordinary_record", "write_ordinary_fact", "_write_entry", "_append", "_append_whole", "take", "pack_one",
     "alone", "_end_forward", "_add_fact", "_leave_gate", "_advance",
 )
 # fmt: on
@@ -40,7 +41,7 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
                 G.forward(2, watching=recorder)
                 recorder({"fact": "loss", "value": 2})
             rows = forwards(store, recorder.run)
-            begun = "opens, " not in where and "begins, " not in where  # there nothing had run
+            begun = "opens, " not in where and "open_forward, " not in where  # there nothing had run
             assert [(row["state"], row["nodes"]) for row in rows] == [("ok", 2)] * (3 if begun else 2), where
             assert curve(store, recorder.run) == [(0, 0.0), (len(rows) - 1, 2.0)], where
             kinds = [[fact["fact"] for fact in facts(store, recorder.run, row["forward"])] for row in rows]

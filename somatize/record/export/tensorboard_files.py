@@ -468,7 +468,7 @@ class _EventImport:
         when = step[-1].wall_time
         sink = recorder.opens(None)
         sink.facts += [*facts, {"fact": "finished", "took_us": str(took_us)}]
-        sink.writer.brings(sink, OK, took_us, round(when * 1e6) if 0 <= when < 2**43 else 0)
+        sink.writer.import_forward(sink, OK, took_us, round(when * 1e6) if 0 <= when < 2**43 else 0)
 
     def _events(self, damage: Damage) -> Iterator[Event]:
         for path in self._files:

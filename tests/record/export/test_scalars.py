@@ -249,7 +249,7 @@ def test_an_import_that_is_interrupted_leaves_no_run(
     said: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to_tensorboard(said, "exp/1", tmp_path)
-    left, brings = [5], Writer.brings
+    left, brings = [5], Writer.import_forward
 
     def until(*given: Any) -> None:
         left[0] -= 1
@@ -257,11 +257,11 @@ def test_an_import_that_is_interrupted_leaves_no_run(
             raise KeyboardInterrupt
         brings(*given)
 
-    monkeypatch.setattr(Writer, "brings", until)
+    monkeypatch.setattr(Writer, "import_forward", until)
     with pytest.raises(KeyboardInterrupt):
         from_tensorboard(tmp_path, said, "old")
     assert [row["run"] for row in runs(said)] == ["exp/1"]
-    monkeypatch.setattr(Writer, "brings", brings)
+    monkeypatch.setattr(Writer, "import_forward", brings)
     from_tensorboard(tmp_path, said, "old")
     assert about(said, "old/exp/1")["facts"] == [{"fact": "imported", "forwards": "14"}]
     assert said.check() == []
