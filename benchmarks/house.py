@@ -216,7 +216,7 @@ def written(call: Callable[[], object]) -> int:
         nonlocal done
         if kind == "call" and not done and frame.f_code.co_filename.startswith(str(PACKAGE)):
             files.add(frame.f_code.co_filename)
-        elif kind == "c_call" and getattr(thing, "__name__", "") in ("write", "writev", "finishes"):
+        elif kind == "c_call" and getattr(thing, "__name__", "") in ("write", "writev", "record"):
             done = True
 
     sys.setprofile(event)

@@ -387,7 +387,7 @@ class Recorder:
             raise RecorderClosed(f"the recorder of run {self._run!r} is closed; open another on the same run to go on")
         # Also where the process ends: what begins after its recorders were closed is recorded by a new writer.
         if self._writer.pid != getpid() or self._writer.exiting:
-            with open_store.exclusive():
+            with open_store.reopening_lock():
                 if self._writer.pid != getpid() or self._writer.exiting:
                     self._retire.detach()
                     self._open()

@@ -19,7 +19,7 @@ from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import journal, record_format, speedups
-from .journal import Said, entry, read_from
+from .journal import EntryContent, pack_entry, read_slice
 from .record_format import OWN
 from .rows import Position
 
@@ -70,12 +70,12 @@ class Pending:
     """The engine's forward, if its nodes run one after the other: it knows which one is running."""
     entered: list[str] | None = None
     """Otherwise, the nodes that were entered and have not ended, as far as known."""
-    told_inside: Sequence[str] = ()
+    written_inside: Sequence[str] = ()
     """The nodes it was in when the last part was written."""
     ended: Fact | None = None
     """The fact that ended it, if a written part has that already."""
 
-    def is_over(self) -> None:
+    def mark_over(self) -> None:
         """Note that its end is written."""
         self.over = True
 
@@ -119,7 +119,7 @@ class ForwardPart:
         if not self._left:
             self._left = True
             del pending.facts[: self._facts]
-            pending.parted, pending.ended, pending.told_inside = True, self._ended, self._inside
+            pending.parted, pending.ended, pending.written_inside = True, self._ended, self._inside
 
 
 def is_end(fact: Fact) -> bool:
@@ -148,14 +148,14 @@ class Backlog:
     """Entries that the disk refused, in order, to be appended later. `dropped` counts those beyond the memory limit."""
 
     def __init__(self) -> None:
-        self.entries: deque[tuple[Pending | None, int, int, Said]] = deque()
+        self.entries: deque[tuple[Pending | None, int, int, EntryContent]] = deque()
         self._bytes = 0
         self.dropped = 0
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def add(self, pending: Pending | None, kind: int, when: int, said: Said) -> None:
+    def add(self, pending: Pending | None, kind: int, when: int, said: EntryContent) -> None:
         """Keep an entry, or count it as dropped if it does not fit."""
         size = len(said[4]) + _BESIDES
         if self._bytes + size > MOST_BYTES:
@@ -164,7 +164,7 @@ class Backlog:
         self._bytes += size
         self.entries.append((pending, kind, when, said))
 
-    def drain(self, append: Callable[[Pending | None, int, int, Said], None]) -> None:
+    def drain(self, append: Callable[[Pending | None, int, int, EntryContent], None]) -> None:
         """Append what is kept, as far as the disk takes it."""
         while self.entries:
             first = self.entries[0]
@@ -239,7 +239,7 @@ class Appender:
         self,
         pending: Pending | None,
         kind: int,
-        said: Said,
+        said: EntryContent,
         keep: bool = True,
         written: Callable[[], object] | None = None,
     ) -> bool:
@@ -254,7 +254,7 @@ class Appender:
                 self._append(pending, kind, time_ns() // 1000, said, written)
                 return True
             except OSError as error:
-                self._tell_once(error)
+                self._warn_once(error)
         if keep:
             self.backlog.add(pending, kind, time_ns() // 1000, said)
         return False
@@ -264,8 +264,8 @@ class Appender:
             return RecordLost(f"the process ends: a forward of run {self.name!r} that goes on is not recorded any more")
         return RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
 
-    def _keep_in_memory(self, error: OSError, pending: Pending, kind: int, said: Said) -> None:
-        self._tell_once(error)
+    def _keep_in_memory(self, error: OSError, pending: Pending, kind: int, said: EntryContent) -> None:
+        self._warn_once(error)
         self.backlog.add(pending, kind, time_ns() // 1000, said)
 
     def _append(
@@ -273,7 +273,7 @@ class Appender:
         pending: Pending | None,
         kind: int,
         when: int,
-        said: Said,
+        said: EntryContent,
         written: Callable[[], object] | None = None,
     ) -> None:
         known, number, data = OWN if pending is None else pending.number, -1, b""
@@ -281,7 +281,7 @@ class Appender:
         try:
             if known is None:
                 number = gate.take()
-            data = entry(kind, number if known is None else known, when, said)
+            data = pack_entry(kind, number if known is None else known, when, said)
             self._append_whole(data)
             if pending is not None and known is None:
                 pending.number = number
@@ -292,13 +292,13 @@ class Appender:
                 gate.give_back(number)
             raise
         except BaseException:
-            self._settle(pending if known is None else None, number, data, written)
+            self._finish_interrupted(pending if known is None else None, number, data, written)
             raise
         finally:
             if known is None:
                 self._leave_gate()
 
-    def _settle(
+    def _finish_interrupted(
         self, pending: Pending | None, number: int, data: bytes, written: Callable[[], object] | None = None
     ) -> None:
         """After an interrupt in an append: note the entry if it is in the journal, else give its number back."""
@@ -358,11 +358,11 @@ class Appender:
         if self.backlog:
             self.backlog.drain(self._append)
             if not self.backlog:
-                self.opened.told.discard("journal")
+                self.opened.warned.discard("journal")
 
-    def _tell_once(self, error: OSError) -> None:
-        if "journal" not in self.opened.told:
-            self.opened.told.add("journal")
+    def _warn_once(self, error: OSError) -> None:
+        if "journal" not in self.opened.warned:
+            self.opened.warned.add("journal")
             warn_of_record(
                 f"the records of run {self.name!r} cannot be written to {self.opened.path} "
                 f"({error.strerror or error}); "
@@ -374,7 +374,7 @@ class Appender:
     def read_journal(self, generation: int, start: int, most: int) -> bytes:
         """Up to `most` bytes of a journal file from `start` on."""
         file = self._files.get(generation)
-        return read_from(file.fileno(), start, most) if file is not None else b""
+        return read_slice(file.fileno(), start, most) if file is not None else b""
 
     def next_journal(self, generation: int) -> bool:
         """Remove a journal file that is committed to its end, and go on to the next; False if it is the last."""

@@ -357,10 +357,10 @@ class Committer:
                 self._opened.records.sweep()
         except OSError as error:
             self._not_before = time.monotonic() + _AFTER_FAILURE
-            self._tell_once(f"{error.strerror or error}; the records stay in the journal, and it is tried again")
+            self._warn_once(f"{error.strerror or error}; the records stay in the journal, and it is tried again")
         except Exception as error:  # damage, above all; this thread must live to try again
             self._not_before = time.monotonic() + _AFTER_FAILURE
-            self._tell_once(f"{error}; the records stay in the journal: see Store.check()")
+            self._warn_once(f"{error}; the records stay in the journal: see Store.check()")
 
     def _end(self, writer: OpenWriter) -> None:
         self._ends_writer = True
@@ -369,9 +369,9 @@ class Committer:
         finally:
             self._ends_writer = False
 
-    def _tell_once(self, sentence: str) -> None:
-        if "commit" not in self._opened.told:
-            self._opened.told.add("commit")
+    def _warn_once(self, sentence: str) -> None:
+        if "commit" not in self._opened.warned:
+            self._opened.warned.add("commit")
             warn_of_record(f"{self._opened.path} could not be written: {sentence}")
 
     def _write_open_forwards(self, *, everything: bool) -> None:
@@ -385,7 +385,7 @@ class Committer:
             raise FileNotFoundError(errno.ENOENT, "the store's directory is gone")
         for writer in list(self._opened.writers.values()):
             self._read_back(writer, writer.end_of_journal(), patient)
-        self._opened.told.discard("commit")
+        self._opened.warned.discard("commit")
 
     def _read_back(self, writer: OpenWriter, until: Position, patient: bool) -> None:
         """Commit a writer's journal up to a position."""

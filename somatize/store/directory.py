@@ -51,20 +51,20 @@ _warned_remote: set[int] = set()
 
 
 @contextmanager
-def refusing(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Iterator[None]:
     """Raise system errors as `StoreError` that names the store and, if it is another, the file."""
     try:
         yield
     except SomatizeError:
         raise
     except OSError as error:
-        raise refusal(path, error) from error
+        raise store_error(path, error) from error
 
 
-def refusal(path: Path, error: OSError) -> StoreError:
-    """The error for a refusal of the system."""
+def store_error(path: Path, error: OSError) -> StoreError:
+    """The error for a system error: names the store and the file."""
     why = error.strerror or str(error)
-    if is_for_want_of_room(error):
+    if is_disk_full(error):
         return NotWritten(error.errno, why, os.fsdecode(error.filename or path))
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StoreError(f"{path}: {why}; close files or other stores, or raise the limit (ulimit -n)")
@@ -88,7 +88,7 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
     if os.path.lexists(path / _FORMAT_NAME):
         check_format(path)
         return
-    strangers = [name for name in sorted(one.name for one in path.iterdir()) if not _ours(name)]
+    strangers = [name for name in sorted(one.name for one in path.iterdir()) if not _is_part(name)]
     if strangers:
         raise NoStore(
             f"{path} is no store: it has no {_FORMAT_NAME} but holds {strangers[0]!r}; give an empty directory"
@@ -114,7 +114,7 @@ def may_become(path: Path) -> bool:
         return True
     except OSError:
         return False
-    return all(name == _FORMAT_NAME or _ours(name) or _of_lmdb(name) for name in names)
+    return all(name == _FORMAT_NAME or _is_part(name) or _of_lmdb(name) for name in names)
 
 
 def has_format(path: Path) -> bool | None:
@@ -145,7 +145,7 @@ def _of_lmdb(name: str) -> bool:
     return any(_generation(file, one) is not None for one in (RECORDS, VALUES))
 
 
-def _ours(name: str) -> bool:
+def _is_part(name: str) -> bool:
     # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
     return name.startswith(_MAKING) or name in {*_LMDB_FILES, LOCKS, NUMBERS, JOURNALS, FILES, _RESERVE}
 
@@ -189,7 +189,7 @@ def check_format(path: Path) -> None:
         lock = file.with_name(f"{file.name}-lock")
         if os.path.lexists(lock):
             _must_be_file(lock)
-    for name, wrong in parts(path).items():
+    for name, wrong in part_faults(path).items():
         if wrong == _OTHER:
             raise DamagedStore(f"{path / name} {wrong}")
 
@@ -200,7 +200,7 @@ def _must_be_file(file: Path) -> None:
         raise DamagedStore(f"{file} {_OTHER}")
 
 
-def parts(path: Path) -> dict[str, str]:
+def part_faults(path: Path) -> dict[str, str]:
     """The faults of each part of a store besides its LMDB files; empty if there are none."""
     return {
         name: "" if is_kind(path / name) else _OTHER if os.path.lexists(path / name) else _MISSING
@@ -208,7 +208,7 @@ def parts(path: Path) -> dict[str, str]:
     }
 
 
-def complete(path: Path) -> None:
+def make_empty_directories(path: Path) -> None:
     """Make the directories that a copy lost because they were empty, if this process may."""
     for name in (JOURNALS, FILES):
         if not (path / name).exists() and os.access(path, os.W_OK):
@@ -216,7 +216,7 @@ def complete(path: Path) -> None:
 
 
 def reserve(path: Path) -> None:
-    """Hold some room for `give_room`, where there is any."""
+    """Hold some room for `release_reserve`, where there is any."""
     file = path / _RESERVE
     try:
         if os.path.lexists(file) or os.statvfs(path).f_bavail * os.statvfs(path).f_frsize < 2 * _RESERVED:
@@ -231,7 +231,7 @@ def reserve(path: Path) -> None:
         pass
 
 
-def give_room(path: Path) -> bool:
+def release_reserve(path: Path) -> bool:
     """Give back the room that is held; False where none was."""
     try:
         (path / _RESERVE).unlink()
@@ -240,7 +240,7 @@ def give_room(path: Path) -> bool:
     return True
 
 
-def is_for_want_of_room(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """Whether a disk had no room."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
@@ -279,7 +279,7 @@ def _generation(file: str, name: str) -> int | None:
     return int(number or 0) if number.isdigit() or not number else None
 
 
-def writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     """Whether this process may write everywhere in the store."""
     files = [path, newest(path, RECORDS), newest(path, VALUES), path / LOCKS, path / NUMBERS]
     journals = path / JOURNALS  # which `complete` makes
@@ -314,7 +314,7 @@ def is_full(path: Path) -> bool:
     return found.f_bavail * found.f_frsize < 1 << 16
 
 
-def gone(path: Path) -> NoStore:
+def gone_error(path: Path) -> NoStore:
     """The error for a store whose directory is gone or was replaced."""
     return NoStore(f"the store at {path} is gone since it was opened; if another is in its place, open that one")
 

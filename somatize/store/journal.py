@@ -38,7 +38,7 @@ _TRIED_AFTER_DAMAGE = 1 << 16
 NO_TIME = 2**64 - 1
 """Stands for a duration that is not known."""
 
-Said = tuple[int, int, int, bytes, bytes]
+EntryContent = tuple[int, int, int, bytes, bytes]
 """The content of an entry: the forward's state, its number of node turns, its duration, and packed, the summary
 of the facts and the facts."""
 
@@ -67,7 +67,7 @@ def is_journal(start: Buffer) -> bool:
     return known == _MAGIC[: len(known)] or not known.strip(b"\0")
 
 
-def entry(kind: int, forward: int, when: int, said: Said) -> bytes:
+def pack_entry(kind: int, forward: int, when: int, said: EntryContent) -> bytes:
     """One entry, ready to be appended with a single `write`."""
     state, nodes, took_us, summary, body = said
     rest = pack_rest(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
@@ -85,7 +85,7 @@ def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
     return head if crc32(buffer[at + UNSIZED : after]) == head[1] else None
 
 
-def next_whole(buffer: bytes, at: int) -> int:
+def next_valid_entry(buffer: bytes, at: int) -> int:
     """The offset of the next whole entry after a damaged one, or -1 if there is none nearby."""
     claimed = at + UNSIZED + int(ENTRY.unpack_from(buffer, at)[0]) if at + ENTRY_HEAD <= len(buffer) else at
     if claimed > at and entry_at(buffer, claimed) is not None:
@@ -112,12 +112,12 @@ def parse_name(path: Path) -> tuple[int, int] | None:
         return None
 
 
-def read_from(fd: int, start: int, most: int) -> bytes:
+def read_slice(fd: int, start: int, most: int) -> bytes:
     """At most `most` bytes of a journal from `start`, and at least one whole entry if one is there."""
     buffer = os.pread(fd, most, start)
     if len(buffer) < most:
         return buffer
-    while entry_at(buffer, 0) is None and next_whole(buffer, 0) < 0:
+    while entry_at(buffer, 0) is None and next_valid_entry(buffer, 0) < 0:
         longer = os.pread(fd, 2 * len(buffer), start)
         if len(longer) == len(buffer):
             break

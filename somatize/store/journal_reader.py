@@ -31,7 +31,7 @@ _CODES = (_WIDE, _NARROW, _NARROW, _WIDE, _WIDE, _WIDE)
 _PARTS = (journal.PART, journal.END)
 
 
-class Counted(NamedTuple):
+class JournalCounts(NamedTuple):
     """Counts of forwards by end, their durations, and when they were written, in µs."""
 
     rows: int = 0
@@ -43,7 +43,7 @@ class Counted(NamedTuple):
     last: int = 0
 
     @classmethod
-    def of(cls, states: Sequence[int], whens: Sequence[int], took: Sequence[int]) -> Counted:
+    def of(cls, states: Sequence[int], whens: Sequence[int], took: Sequence[int]) -> JournalCounts:
         """Counts from each forward's end, time of writing, and duration if known."""
         if not states:
             return cls()
@@ -58,7 +58,7 @@ class Counted(NamedTuple):
         )
 
     @classmethod
-    def together(cls, some: Iterable[Counted]) -> Counted:
+    def merged(cls, some: Iterable[JournalCounts]) -> JournalCounts:
         """All of them as one."""
         counts = [one for one in some if one.rows]
         if not counts:
@@ -78,9 +78,9 @@ class Heads:
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def take(self, buffer: bytes) -> bool:
+    def append(self, buffer: bytes) -> bool:
         """Take in the entries that follow; False, and nothing taken in, where they do not lead to the end."""
-        look = _looked_at if speedups.MODULE is None else speedups.MODULE.heads
+        look = _scan_heads if speedups.MODULE is None else speedups.MODULE.heads
         found = look(buffer, self.end)
         if found is None:
             return False
@@ -93,7 +93,7 @@ class Heads:
         self.end += len(buffer)
         return True
 
-    def since(self, start: int) -> Heads:
+    def starting_at(self, start: int) -> Heads:
         """Those from a place on, which is where an entry begins or the end."""
         made = Heads(start)
         first = bisect_left(self._columns[0], start)
@@ -115,19 +115,19 @@ class Heads:
         find = _highest if speedups.MODULE is None else speedups.MODULE.highest
         return int(find(self._columns[3]))
 
-    def counted(self) -> Counted | None:
+    def counted(self) -> JournalCounts | None:
         """Counts of the forwards; None if a forward was written in parts, which has to be read in full."""
         _, kinds, states, _, whens, took = self._columns
         kinds_said = kinds.tobytes()
         if any(part in kinds_said for part in _PARTS):
             return None
         if speedups.MODULE is not None:
-            return Counted(*speedups.MODULE.totals(kinds_said, states.tobytes(), whens, took))
+            return JournalCounts(*speedups.MODULE.totals(kinds_said, states.tobytes(), whens, took))
         whole = [at for at, kind in enumerate(kinds_said) if kind == RECORD]
-        return Counted.of(*([column[at] for at in whole] for column in (states, whens, took)))
+        return JournalCounts.of(*([column[at] for at in whole] for column in (states, whens, took)))
 
 
-def _looked_at(buffer: bytes, base: int) -> list[bytes] | None:
+def _scan_heads(buffer: bytes, base: int) -> list[bytes] | None:
     """The columns of what a stretch of a journal holds, as bytes; None where its heads do not lead to the end."""
     unpack, at, end = _HEAD.unpack_from, 0, len(buffer)
     rows: list[tuple[int, ...]] = []
@@ -168,7 +168,7 @@ class JournalFile(NamedTuple):
     alive: bool
 
 
-class Known:
+class HeadCache:
     """The heads that were read in earlier looks at journals, so that each is read once by a process."""
 
     def __init__(self) -> None:
@@ -183,10 +183,10 @@ class Known:
         place = os.fstat(file.fd)
         key = file.writer, file.generation, place.st_dev, place.st_ino  # a store that was copied has a writer's twice
         known = self._kept.pop(key, None)  # so that nobody else adds to it: who comes meanwhile reads it anew
-        known = known.since(start) if known is not None and known.start <= start <= known.end else Heads(start)
-        if not known.take(rest(file.fd, known.end)):
+        known = known.starting_at(start) if known is not None and known.start <= start <= known.end else Heads(start)
+        if not known.append(read_range(file.fd, known.end)):
             return None
-        found = known.since(start)
+        found = known.starting_at(start)
         self._keep(key, known)
         return found
 
@@ -196,8 +196,8 @@ class Known:
         self._kept = {at: heads for at, heads in kept.items() if (room := room - len(heads) - 100) > 0}
 
 
-KNOWN = Known()
-os.register_at_fork(after_in_child=KNOWN.forget)
+_HEAD_CACHE = HeadCache()
+os.register_at_fork(after_in_child=_HEAD_CACHE.forget)
 
 
 class Tail:
@@ -214,7 +214,7 @@ class Tail:
     @cached_property
     def heads(self) -> Heads | None:
         """The heads of its entries; None if it has to be looked at closely."""
-        return KNOWN.heads(self._file, self._start) if self._file.alive else None
+        return _HEAD_CACHE.heads(self._file, self._start) if self._file.alive else None
 
     @cached_property
     def gathered(self) -> JournalRows:
@@ -224,12 +224,12 @@ class Tail:
 
     def _gathered(self, start: int, end: int | None) -> JournalRows:
         for _ in range(_LOOKS):
-            found = JournalRows(self.writer, self.fields, self._file.generation).take(
-                rest(self._file.fd, start, end), start
+            found = JournalRows(self.writer, self.fields, self._file.generation).read(
+                read_range(self._file.fd, start, end), start
             )
             if not found.damaged:
                 break  # else it may have been half written when it was read, and is whole by now
-        tell_damage(self._file.path, found)
+        warn_of_damage(self._file.path, found)
         return found
 
     def of(self, first: int, last: int) -> JournalRows:
@@ -247,7 +247,7 @@ class Tail:
             return self.heads.highest
         return max([number for number in self.gathered.rows if number != OWN], default=-1)
 
-    def counted(self) -> Counted | None:
+    def counted(self) -> JournalCounts | None:
         """Counts of its forwards: how they ended, when they were written and how long they took.
 
         None if it has to be looked at closely for that: where one was or is written down in parts.
@@ -255,13 +255,13 @@ class Tail:
         return None if self.heads is None else self.heads.counted()
 
 
-def tell_damage(path: Path, gathered: JournalRows) -> None:
+def warn_of_damage(path: Path, gathered: JournalRows) -> None:
     """Warn of the entries of a journal that were skipped."""
     for at, length in gathered.damaged:
         warn_of_record(f"{path} is damaged from byte {at} on; {length} bytes of it were skipped")
 
 
-def rest(fd: int, at: int, end: int | None = None) -> bytes:
+def read_range(fd: int, at: int, end: int | None = None) -> bytes:
     """The bytes of a file from `at` to `end`, or to its current end: it may grow while it is read."""
     end = os.fstat(fd).st_size if end is None else end
     parts = []

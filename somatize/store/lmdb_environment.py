@@ -406,7 +406,7 @@ class Environment:
         with self._env.begin(write=True, buffers=True) as txn:  # which commits, or aborts where something is raised
             if not self._generation.is_last():  # compacted while this waited for its turn
                 if not self._generation.is_at_home() and self._where_now() is None:
-                    raise place.gone(self.directory)
+                    raise place.gone_error(self.directory)
                 raise _Moved
             return work(WriteTransaction(txn))
 

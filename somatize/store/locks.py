@@ -172,10 +172,10 @@ class RunGate(Alone):
             return
         if self.flags[SEVERAL] != _JOINED:  # also where who was joining was interrupted in it, or ended
             self.flags[SEVERAL] = _JOINING
-            self._settle(following, others_live)
+            self._wait_until_seen(following, others_live)
         self.counts = True
 
-    def _settle(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
+    def _wait_until_seen(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
         """Wait until whoever did not see the flag yet has its number."""
         until = time.monotonic() + _PATIENCE
         time.sleep(_SETTLED)

@@ -21,7 +21,7 @@ from .lmdb_environment import BadValue, Environment, ReadTransaction, WriteTrans
 from .lmdb_files import verify
 from .open_store import Opened, journal_files
 from .record_format import Chunk, RunInfo, unpack
-from .recovery import live_writers, opening_alone, repair
+from .recovery import live_writers, opening_alone, recover_journals
 from .rows import JournalRows
 from .run_reader import RunLines, StoreSnapshot, find_run, look
 from .values import Named, check_name
@@ -31,7 +31,7 @@ _ALL_PAGES = 1 << 40
 
 def check(opened: Opened) -> list[str]:
     """A sentence for each broken invariant; none if all holds. Reads everything, so it takes a while."""
-    wrong = [f"{opened.path / name} {wrong}" for name, wrong in directory.parts(opened.path).items() if wrong]
+    wrong = [f"{opened.path / name} {wrong}" for name, wrong in directory.part_faults(opened.path).items() if wrong]
     before = len(wrong)
     for environment in (opened.records, opened.values):
         try:
@@ -243,7 +243,7 @@ def _journal(path: Path) -> Iterator[str]:
         if not journal.is_journal(content):
             yield "it is not a journal"
         return
-    gathered = JournalRows(0, found[0]["fields"]).take(content[found[1] :], found[1])
+    gathered = JournalRows(0, found[0]["fields"]).read(content[found[1] :], found[1])
     for at, length in gathered.damaged:
         yield f"{length} bytes from {at} on are damaged"
 
@@ -324,16 +324,16 @@ def forget(opened: Opened, names: Iterable[str]) -> None:
     """
     wanted = list(names)
     with opening_alone(opened):
-        repair(opened)
-        _with_room(opened, lambda: opened.records.write(lambda txn: _forget_all(opened, txn, wanted)))
+        recover_journals(opened)
+        _with_reserve(opened, lambda: opened.records.write(lambda txn: _forget_all(opened, txn, wanted)))
 
 
-def _with_room(opened: Opened, work: Callable[[], None]) -> None:
+def _with_reserve(opened: Opened, work: Callable[[], None]) -> None:
     """Do what makes room: where the disk has none, in the room that the store holds for this."""
     try:
         work()
     except OSError as error:
-        if not directory.is_for_want_of_room(error) or not directory.give_room(opened.path):
+        if not directory.is_disk_full(error) or not directory.release_reserve(opened.path):
             raise
         work()
     finally:
@@ -347,11 +347,11 @@ def rename(opened: Opened, name: str, to: str) -> None:
     except BadName as error:
         raise BadRun(str(error)) from None
     with opening_alone(opened):
-        repair(opened)
-        opened.records.write(lambda txn: _rename(txn, _idle(opened, txn, name), name, to))
+        recover_journals(opened)
+        opened.records.write(lambda txn: _rename(txn, _idle_run(opened, txn, name), name, to))
 
 
-def _idle(opened: Opened, txn: WriteTransaction, name: str) -> int:
+def _idle_run(opened: Opened, txn: WriteTransaction, name: str) -> int:
     run = find_run(txn, name)
     if run is None:
         raise UnknownRun(f"there is no run {name!r} in {opened.path}{nearest(name, _names(txn))}")
@@ -383,7 +383,7 @@ def _keys(txn: WriteTransaction, prefix: bytes) -> list[bytes]:
 
 
 def _forget_all(opened: Opened, txn: WriteTransaction, names: list[str]) -> None:
-    for run in {_idle(opened, txn, name) for name in names}:
+    for run in {_idle_run(opened, txn, name) for name in names}:
         _forget(txn, run)
 
 
@@ -415,14 +415,14 @@ def compact(opened: Opened) -> None:
     """Give the space of what was forgotten back to the disk; also while others read and write."""
     with opening_alone(opened):
         try:
-            repair(opened)
+            recover_journals(opened)
             opened.flush()
         except OSError as error:
-            if not directory.is_for_want_of_room(error):
+            if not directory.is_disk_full(error):
                 raise  # else what is not committed stays in the journals, which compacting leaves alone
         # The larger one first: what it gives back is room for the other.
         waiting = sorted((opened.values, opened.records), key=lambda one: one.path.stat().st_size)
-        _with_room(opened, lambda: _compact(waiting))
+        _with_reserve(opened, lambda: _compact(waiting))
 
 
 def _compact(waiting: list[Environment]) -> None:

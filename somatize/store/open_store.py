@@ -39,7 +39,7 @@ _BATCH = 256
 _TIME = struct.Struct("<d")
 
 
-class Used:
+class UseTimes:
     """Times of use that are not written yet, by the key of a name without its kind."""
 
     def __init__(self) -> None:
@@ -171,14 +171,14 @@ class Opened:
         self.identity = identity
         self.pid = os.getpid()
         self.references = 0
-        self.writable = place.writable(path)
+        self.writable = place.is_writable(path)
         self._complete = False
         self.opening = threading.RLock()
-        self.at_the_door = False
+        self.opening_held = False
         """Whether whoever holds that holds the store's lock on opening."""
         self.writers: dict[int, OpenWriter] = {}
-        self.told: set[str] = set()
-        self.used = Used()
+        self.warned: set[str] = set()
+        self.use_times = UseTimes()
         self._values: Environment | None = None
         self._gates: dict[int, tuple[RunGate, int]] = {}
         self.committer: CommitThread | None = None
@@ -235,7 +235,7 @@ class Opened:
         if self._values is None:
             path = self.follow()
             if path is None:
-                raise place.gone(self._path)
+                raise place.gone_error(self._path)
             self._values = Environment(path, place.VALUES, writable=self.writable, full_sync=False, follow=self.follow)
         return self._values
 
@@ -283,7 +283,7 @@ class Opened:
     def must_be_writable(self) -> None:
         """Raise `StoreReadOnly` where this process may not write, `DamagedStore` where what it takes is not there."""
         if not self.writable:
-            wrong = place.parts(self.path)
+            wrong = place.part_faults(self.path)
             missing = [str(self.path / name) for name in (place.LOCKS, place.NUMBERS) if wrong[name]]
             if missing:
                 raise DamagedStore(
@@ -294,7 +294,7 @@ class Opened:
                 f"{self.path} may only be read by this process: its files or directory are not writable"
             )
         if not self._complete:
-            place.complete(self.path)
+            place.make_empty_directories(self.path)
             place.reserve(self.path)
             self._complete = True
 
@@ -316,7 +316,7 @@ class Opened:
         if self.committer is not None:
             self.committer.stop()
         try:
-            self.used.write(self)
+            self.use_times.write(self)
         except SomatizeError:
             pass  # when kept values were used; a full disk has no room for it
         environments = [one for one in (self.records, self._values) if one is not None]
@@ -364,7 +364,7 @@ class Opened:
 _all: dict[tuple[int, int], Opened] = {}
 _lock = threading.RLock()
 """Held while stores are opened and closed, which the thread of `_service` does, and while the process is forked."""
-_exclusive = threading.RLock()
+_reopening_lock = threading.RLock()
 _service = ServiceThread()
 
 
@@ -431,13 +431,13 @@ def acquire(path: Path, *, make: bool = False) -> Opened:
 
 
 def _acquired(path: Path, *, make: bool) -> Opened:
-    with place.refusing(path):
+    with place.store_errors(path):
         if make:
             place.make(path, _fill)
         with _lock:
             place.check_format(path)
             if make:
-                place.complete(path)
+                place.make_empty_directories(path)
             found = path.stat()
             identity = (found.st_dev, found.st_ino)
             opened = _all.get(identity)
@@ -469,9 +469,9 @@ def _released(opened: Opened) -> None:
                 del _all[one.identity]
 
 
-def exclusive() -> AbstractContextManager[Any]:
+def reopening_lock() -> AbstractContextManager[Any]:
     """The lock that is held while a forked child opens what it inherited; a child has its own."""
-    return _exclusive
+    return _reopening_lock
 
 
 def _fill(directory: Path) -> None:
@@ -492,8 +492,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock, _exclusive, _service
-    _lock, _exclusive, _service = threading.RLock(), threading.RLock(), ServiceThread()
+    global _lock, _reopening_lock, _service
+    _lock, _reopening_lock, _service = threading.RLock(), threading.RLock(), ServiceThread()
     inherited = list(_all.values())
     _all.clear()
     for opened in inherited:

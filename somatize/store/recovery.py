@@ -21,8 +21,8 @@ from somatize.utils.notices import warn_of_record
 
 from . import journal, locks, record_format
 from .commit import commit_rows, end_open
-from .journal import read_from
-from .journal_reader import tell_damage
+from .journal import read_slice
+from .journal_reader import warn_of_damage
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, Reference, in_service_thread, journal_files
 from .record_format import RunInfo
@@ -38,13 +38,13 @@ def opening_alone(opened: Opened) -> Iterator[None]:
     """Hold the store's lock on opening: no writer comes or is repaired meanwhile. Those at work go on."""
     opened.must_be_writable()
     with opened.opening:
-        within = opened.at_the_door  # by this very thread, which a signal's handler came in the middle of
+        within = opened.opening_held  # by this very thread, which a signal's handler came in the middle of
         try:
-            opened.at_the_door = True
+            opened.opening_held = True
             opened.locks.hold(locks.OPENING)  # also within: what was interrupted may not have come so far
             yield
         finally:
-            opened.at_the_door = within
+            opened.opening_held = within
             if not within:
                 opened.locks.release(locks.OPENING)
 
@@ -63,11 +63,11 @@ def open_writer(
         left.close_without_errors()  # recorders that were dropped: their files go before more are opened
     with opening_alone(opened):
         try:
-            repair(opened)
+            recover_journals(opened)
         except OSError as error:
             warn_of_record(f"{opened.path}: what dead writers left is not taken in yet ({error.strerror or error})")
         run = _enter(opened, name)
-        following = _begin_counting(opened, run)
+        following = _number_finder(opened, run)
         made: list[Writer] = []
         try:
             in_service_thread(lambda: made.append(Writer(reference, name, run, fields, identity())))
@@ -143,7 +143,7 @@ def _register(txn: WriteTransaction, name: str) -> int:
     return run
 
 
-def _begin_counting(opened: Opened, run: int) -> Callable[[], int]:
+def _number_finder(opened: Opened, run: int) -> Callable[[], int]:
     """A function that computes the run's next number. It reads the journals only when called."""
 
     def following() -> int:
@@ -174,7 +174,7 @@ def _highest_in(path: Path, run: int) -> int:
     found = journal.read_header(content)
     if found is None or found[0]["run"] != run:
         return -1
-    gathered = JournalRows(0, ()).take(content[found[1] :], 0)
+    gathered = JournalRows(0, ()).read(content[found[1] :], 0)
     return max((forward for forward in gathered.rows if forward != record_format.OWN), default=-1)
 
 
@@ -209,7 +209,7 @@ def live_writers(opened: Opened, run: int | None = None) -> set[int]:
     return live
 
 
-def repair(opened: Opened) -> None:
+def recover_journals(opened: Opened) -> None:
     """Take in the journals of writers that are gone, and end what they left open. Call it alone at the door."""
     for path in journal_files(opened):
         writer, generation = journal.parse_name(path) or (0, 0)
@@ -255,8 +255,8 @@ def _recover_rest(
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = JournalRows(writer, about["fields"], generation)
-        gathered.read_blocks(read_from(fd, at, _SLICE), at)
-        tell_damage(path, gathered)
+        gathered.read_blocks(read_slice(fd, at, _SLICE), at)
+        warn_of_damage(path, gathered)
         at = gathered.read_to or at
         closed = last_one and not gathered.read_to
         taken = (generation, at)

@@ -44,16 +44,16 @@ class OpenTasks:
         self.told: dict[str, TaskFact] = {}
         self.ended: set[str] = set()
 
-    def take(self, forward: int, when: int, body: bytes) -> bytes:
+    def extract(self, forward: int, when: int, body: bytes) -> bytes:
         """Packed facts, which are given back without those of open tasks."""
         try:
             facts = list(unpack([body]))
         except ValueError:
             return body  # damaged: it is for a reader to say so
-        kept = [fact for fact in facts if not self._takes(forward, when, fact)]
+        kept = [fact for fact in facts if not self._extracts(forward, when, fact)]
         return body if len(kept) == len(facts) else b"".join(map(msgpack.packb, kept))
 
-    def _takes(self, forward: int, when: int, fact: Fact) -> bool:
+    def _extracts(self, forward: int, when: int, fact: Fact) -> bool:
         identity = fact.get("id")
         if fact.get("fact") != "task" or not identity:
             return False
@@ -297,7 +297,7 @@ class JournalRows:
         self.tasks = OpenTasks()
         self._position = generation << 40
 
-    def take(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> JournalRows:
+    def read(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> JournalRows:
         """Take in the entries that follow, in their order; `turn` is called every few dozen of them."""
         rows, unpack, at, end = self.rows, journal.ENTRY.unpack_from, 0, len(buffer)
         position = self._position + base
@@ -306,7 +306,7 @@ class JournalRows:
             begin = at
             at += UNSIZED + size
             if at > end or crc32(buffer[begin + UNSIZED : at]) != crc or kind > ABOUT or kind < RECORD:
-                at = journal.next_whole(buffer, begin)
+                at = journal.next_valid_entry(buffer, begin)
                 if at < 0:
                     break
                 self.damaged.append((base + begin, at - begin))
@@ -314,7 +314,7 @@ class JournalRows:
             middle = begin + ENTRY_HEAD + summed
             body = buffer[middle:at]
             if kind != RECORD and MARK in body:
-                body = self.tasks.take(forward, when, body)
+                body = self.tasks.extract(forward, when, body)
             summary = buffer[begin + ENTRY_HEAD : middle] if summed else b""
             self.read_to = base + at
             row = rows.get(forward)
@@ -337,17 +337,17 @@ class JournalRows:
         return self
 
     def read_blocks(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> None:
-        """`take` for who stores the rows: those that are complete in the stretch are `blocks`, where that is quick."""
+        """`read` for who stores the rows: those that are complete in the stretch are `blocks`, where that is quick."""
         end = 0
         if speedups.MODULE is not None:
             found, odd, end = speedups.MODULE.rows(buffer, len(self.fields), MOST_ROWS, MOST_BYTES)
             self.blocks += [Block.of_columns(words, said, body, self.fields) for words, said, body in found]
             for at in odd:
-                self.take(buffer[at : at + UNSIZED + _SIZE.unpack_from(buffer, at)[0]], base + at)
+                self.read(buffer[at : at + UNSIZED + _SIZE.unpack_from(buffer, at)[0]], base + at)
         if end:
             self.read_to = base + end
         if end < len(buffer):
-            self.take(buffer[end:], base + end, turn)
+            self.read(buffer[end:], base + end, turn)
 
     def complete(self) -> list[Line]:
         """The rows that are wholly in this stretch, as lines."""

@@ -23,7 +23,7 @@ from somatize.utils.notices import warn_of_record
 
 from . import directory, journal, record_format
 from .journal import NO_TIME
-from .journal_reader import Counted, JournalFile, Tail
+from .journal_reader import JournalCounts, JournalFile, Tail
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, journal_files
 from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, parted_path, readings, unpack
@@ -89,9 +89,9 @@ class RunLines:
         """The forwards that are not in a block: still going, or not committed yet."""
         if self._lines is None:
             self._lines = {}
-            self._take_open()
-            self._take_tails()
-            self._settle()
+            self._read_open()
+            self._read_tails()
+            self._mark_lost()
         return self._lines
 
     @property
@@ -105,7 +105,7 @@ class RunLines:
 
     # -- what is not in blocks
 
-    def _take_open(self) -> None:
+    def _read_open(self) -> None:
         for key, sealed in self._under(b"o", self._first, self._last):
             try:
                 known = record_format.unpack_map(key, sealed)
@@ -117,7 +117,7 @@ class RunLines:
                 forward, OPEN, known["nodes"], -1, known["when"], known["writer"], known["texts"], known["inside"]
             )
 
-    def _take_tails(self) -> None:
+    def _read_tails(self) -> None:
         for tail in self.view.tails_of(self.run):
             order = tail.fields
             fields = frozenset(order)
@@ -137,7 +137,7 @@ class RunLines:
                 line = Line(row.forward, row.state, row.nodes, took, row.when, tail.writer, said, inside)
                 self.lines[row.forward] = line if before is None else _continued(before, line, ended=row.ended)
 
-    def _settle(self) -> None:
+    def _mark_lost(self) -> None:
         for forward, line in self.lines.items():
             if line.state == OPEN and not self.view.is_alive(line.writer):
                 self.lines[forward] = line._replace(state=LOST)
@@ -280,13 +280,13 @@ class RunLines:
             )
         return self._highest
 
-    def counted(self) -> Counted:
+    def counted(self) -> JournalCounts:
         """The forwards that are not in a block, without a line of each where a glance at the journals is enough."""
         glimpsed = [tail.counted() for tail in self.view.tails_of(self.run)]
         if None in glimpsed or any(True for _ in self._under(b"o", 0, OWN)):
             lines = list(self.lines.values())
-            return Counted.of(*([getattr(line, name) for line in lines] for name in ("state", "when", "took_us")))
-        return Counted.together(some for some in glimpsed if some is not None)
+            return JournalCounts.of(*([getattr(line, name) for line in lines] for name in ("state", "when", "took_us")))
+        return JournalCounts.merged(some for some in glimpsed if some is not None)
 
     def writer_of(self, forward: int) -> int | None:
         """The number of the writer of a forward; None if there is no such forward."""
@@ -489,7 +489,7 @@ def _journals(opened: Opened) -> Iterator[list[JournalFile]]:
     files: list[JournalFile] = []
     held: list[Descriptor] = []
     try:
-        with directory.refusing(opened.path):
+        with directory.store_errors(opened.path):
             for path in journal_files(opened):
                 writer, generation = journal.parse_name(path) or (0, 0)
                 alive = opened.is_alive(writer)

@@ -13,7 +13,7 @@ from somatize.errors import BadName, NotStored, SomatizeError, StoreClosed
 
 from . import directory, values
 from . import values as kept_values
-from .open_store import Opened, exclusive, hold
+from .open_store import Opened, hold, reopening_lock
 from .values import KeptEntry as Kept
 from .values import Limit, Named, bytes_of, seconds_of
 
@@ -24,19 +24,19 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _refusing(method: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenate[Store, _P], _R]:
+def _as_store_errors(method: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenate[Store, _P], _R]:
     """A method, of which what the system refuses is a `StoreError` that names the store."""
 
     @wraps(method)
-    def refusing(self: Store, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def checked(self: Store, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return method(self, *args, **kwargs)
         except SomatizeError:
             raise
         except OSError as error:
-            raise directory.refusal(self.path, error) from error
+            raise directory.store_error(self.path, error) from error
 
-    return refusing
+    return checked
 
 
 class Store:
@@ -77,7 +77,7 @@ class Store:
         if self._closed:
             raise StoreClosed(f"this handle on {self._path} was closed; open another: Store({str(self._path)!r})")
         if self._opened.pid != os.getpid():
-            with exclusive():
+            with reopening_lock():
                 if self._opened.pid != os.getpid():
                     self._reference.forget()
                     self._path = self._opened.path
@@ -86,36 +86,36 @@ class Store:
 
     # -- bytes by content
 
-    @_refusing
+    @_as_store_errors
     def put(self, data: bytes | bytearray | memoryview) -> str:
         """Hold bytes and give their digest. On the disk when this returns, and there to stay."""
         digest = values.put(self.opened, data)
-        kept_values.by_hand(self.opened, digest)
+        kept_values.mark_put_by_hand(self.opened, digest)
         return digest
 
-    @_refusing
+    @_as_store_errors
     def get(self, digest: str) -> bytes:
         """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give bytes that don't match it."""
         return values.get(self.opened, digest)
 
-    @_refusing
+    @_as_store_errors
     def bind(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> None:
         """Let a name point at bytes that are held, whatever it pointed at before. Raises `BadName`, `NotStored`."""
-        values.bind(self.opened, b"n", _own(name), digest, meta, claim=False)
+        values.bind(self.opened, b"n", _bindable(name), digest, meta, claim=False)
 
-    @_refusing
+    @_as_store_errors
     def claim(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> bool:
         """`bind`, but only if the name points at nothing; True if it did so. Of many processes one gets it."""
-        return values.bind(self.opened, b"n", _own(name), digest, meta, claim=True)
+        return values.bind(self.opened, b"n", _bindable(name), digest, meta, claim=True)
 
-    @_refusing
+    @_as_store_errors
     def resolve(self, name: str) -> str:
         """The digest that a name bound by hand points at. Raises `NotStored`."""
         if name.startswith(_FORWARDS):
             raise NotStored(f"{name!r} names a forward, which has no digest; read it with somatize.record.facts")
         return values.resolve(self.opened, b"n", name).digest
 
-    @_refusing
+    @_as_store_errors
     def bound(self, prefix: str = "") -> list[Named]:
         """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
 
@@ -128,7 +128,7 @@ class Store:
 
     # -- kept values
 
-    @_refusing
+    @_as_store_errors
     def keep(self, name: str, value: object, meta: Mapping[str, Any] | None = None) -> int:
         """Write a value down under a name, in place of what was kept there; gives its size in bytes.
 
@@ -144,20 +144,20 @@ class Store:
         """`keep`, for bytes that a codec wrote."""
         kept_values.keep(self.opened, values.check_name(name), data, meta)
         if self._limit is not None:
-            self._limit.kept(self.opened, len(data))
+            self._limit.count(self.opened, len(data))
 
     def keep_all(self, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
         """`keep_bytes` for several names, none of them large, with one wait for the disk: all of them or none."""
         kept_values.keep_all(self.opened, entries)
         if self._limit is not None:
-            self._limit.kept(self.opened, sum(len(data) for _, data, _ in entries))
+            self._limit.count(self.opened, sum(len(data) for _, data, _ in entries))
 
-    @_refusing
+    @_as_store_errors
     def recall(self, name: str) -> Any:
         """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
         return kept_values.value_of(kept_values.recall(self.opened, name))
 
-    @_refusing
+    @_as_store_errors
     def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
         """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes` and the `meta` of each.
 
@@ -165,16 +165,16 @@ class Store:
         """
         return [entry for entry in kept_values.entries(self.opened, prefix) if _is_of(entry, node, run)]
 
-    @_refusing
+    @_as_store_errors
     def provenance(self, name: str) -> dict[str, Any]:
         """The provenance of a kept value: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
 
         The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
         """
         found = values.resolve(self.opened, b"k", name)
-        return {"name": found.name, "when": found.when, **kept_values.shown(found.meta)}
+        return {"name": found.name, "when": found.when, **kept_values.public_meta(found.meta)}
 
-    @_refusing
+    @_as_store_errors
     def prune(
         self,
         max_bytes: int | str | None = None,
@@ -195,14 +195,14 @@ class Store:
             self.opened, lambda all: kept_values.to_prune(all, max_bytes=size, older_than=older, unused_for=unused)
         )
 
-    @_refusing
+    @_as_store_errors
     def drop(self, node: str, run: str | None = None) -> list[Kept]:
         """Take away what is kept of one node, or only what forwards of one run kept of it; gives those that went."""
         return kept_values.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
 
     # -- keeping house
 
-    @_refusing
+    @_as_store_errors
     def check(self) -> list[str]:
         """A sentence for each invariant that does not hold: damage, above all. Empty if all is well.
 
@@ -212,7 +212,7 @@ class Store:
 
         return check(self.opened)
 
-    @_refusing
+    @_as_store_errors
     def forget(self, run: str | Iterable[str]) -> None:
         """Take one run away, or several at once: all or none, also while others read. The space is used again.
 
@@ -222,7 +222,7 @@ class Store:
 
         forget(self.opened, [run] if isinstance(run, str) else run)
 
-    @_refusing
+    @_as_store_errors
     def rename(self, run: str, to: str) -> None:
         """Give a run another name. Raises `UnknownRun`, `BadRun` for a name that is taken or cannot be one.
 
@@ -232,7 +232,7 @@ class Store:
 
         rename(self.opened, run, to)
 
-    @_refusing
+    @_as_store_errors
     def compact(self) -> None:
         """Give the space of what was forgotten back to the disk, also while others read and write.
 
@@ -242,7 +242,7 @@ class Store:
 
         compact(self.opened)
 
-    @_refusing
+    @_as_store_errors
     def copy(self, path: str | os.PathLike[str]) -> Store:
         """Copy the store as it is now to a place where there is none, also while others write to it."""
         from .maintenance import copy
@@ -294,7 +294,7 @@ def _is_of(entry: Kept, node: str | None, run: str | None) -> bool:
     return (node is None or entry.meta.get("node") == node) and (run is None or entry.meta.get("run") == run)
 
 
-def _own(name: str) -> str:
+def _bindable(name: str) -> str:
     """A name that a user may bind."""
     if values.check_name(name).startswith(_FORWARDS):
         raise BadName(f"{name!r} cannot be bound: names that begin with {_FORWARDS!r} are those of forwards")

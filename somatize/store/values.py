@@ -251,7 +251,7 @@ class KeptEntry(NamedTuple):
 def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> None:
     """Keep bytes under a name, in place of what was kept there; whole or not at all."""
     opened.must_be_writable()
-    digest, key, sealed = _sealed(name, data, meta)
+    digest, key, sealed = _kept_entry(name, data, meta)
     large = len(data) >= LARGE
     if large:
         write_file(file_of(opened, digest), data)
@@ -265,13 +265,13 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
         txn.put(key, sealed)
 
     opened.values.write(work)
-    opened.used.note(opened, _key(name))
+    opened.use_times.note(opened, _key(name))
 
 
 def keep_all(opened: Opened, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
     """`keep` for several that are not large, with one wait for the disk: all of them or none."""
     opened.must_be_writable()
-    made = [(*_sealed(name, data, meta), data) for name, data, meta in entries]
+    made = [(*_kept_entry(name, data, meta), data) for name, data, meta in entries]
 
     def work(txn: WriteTransaction) -> None:
         for digest, key, sealed, data in made:
@@ -280,10 +280,10 @@ def keep_all(opened: Opened, entries: Sequence[tuple[str, bytes, Mapping[str, An
 
     opened.values.write(work)
     for name, _, _ in entries:
-        opened.used.note(opened, _key(name))
+        opened.use_times.note(opened, _key(name))
 
 
-def _sealed(name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
+def _kept_entry(name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
     """The digest of bytes to be kept, the key of their name, and what stands there."""
     digest = digest_of(data)
     key = b"k" + _key(name)
@@ -310,7 +310,7 @@ def recall(opened: Opened, name: str, at_hand: Held | None = None) -> bytes | me
     key = b"k" + _key(name)
     try:
         data: bytes | memoryview
-        digest, entry, data = at_hand or opened.values.read_retried(lambda reading: _held(reading, key, name))
+        digest, entry, data = at_hand or opened.values.read_retried(lambda reading: _read_kept(reading, key, name))
         if data == b"" and digest != digest_of(b""):
             data = _read_file(file_of(opened, digest))
         if not _is_as_kept(data, digest, entry):
@@ -318,7 +318,7 @@ def recall(opened: Opened, name: str, at_hand: Held | None = None) -> bytes | me
     except (BadValue, FileNotFoundError):
         _discard(opened, name)
         raise DamagedStore(f"what {opened.path} keeps as {name!r} is damaged; it was taken away") from None
-    opened.used.note(opened, key[1:])
+    opened.use_times.note(opened, key[1:])
     return data
 
 
@@ -332,10 +332,10 @@ def kept_among(opened: Opened, names: Iterable[str]) -> dict[str, Held | None]:
     None stands for what is left to `recall`: what is large, beyond the first few, or damaged.
     """
     keys = {name: b"k" + _key(name) for name in names}
-    return opened.values.read_retried(lambda reading: _there(reading, keys)) if keys else {}
+    return opened.values.read_retried(lambda reading: _find_kept(reading, keys)) if keys else {}
 
 
-def _there(reading: ReadTransaction, keys: Mapping[str, bytes]) -> dict[str, Held | None]:
+def _find_kept(reading: ReadTransaction, keys: Mapping[str, bytes]) -> dict[str, Held | None]:
     found: dict[str, Held | None] = {}
     for name, key in keys.items():
         if len(found) >= _AT_HAND:
@@ -343,7 +343,7 @@ def _there(reading: ReadTransaction, keys: Mapping[str, bytes]) -> dict[str, Hel
                 found[name] = None
             continue
         try:
-            held = _held(reading, key, name)
+            held = _read_kept(reading, key, name)
             found[name] = held if 0 < len(held[2]) <= _LITTLE else None
         except NotStored:
             continue
@@ -354,7 +354,7 @@ def _there(reading: ReadTransaction, keys: Mapping[str, bytes]) -> dict[str, Hel
 
 def entries(opened: Opened, prefix: str = "") -> list[KeptEntry]:
     """Every kept value whose name begins with `prefix`, by name. A damaged entry is left out."""
-    opened.used.write(opened)
+    opened.use_times.write(opened)
     return opened.values.read_retried(lambda reading: [entry for entry, _ in _entries(reading, prefix)])
 
 
@@ -365,12 +365,12 @@ def forget(opened: Opened, chosen: Callable[[list[KeptEntry]], list[KeptEntry]])
     """
     opened.must_be_writable()
     try:
-        opened.used.write(opened)
+        opened.use_times.write(opened)
         return opened.values.write(lambda txn: _forget(opened, txn, chosen))
     except NotWritten as error:
-        if not directory.is_for_want_of_room(error):
+        if not directory.is_disk_full(error):
             raise
-    directory.give_room(opened.path)
+    directory.release_reserve(opened.path)
     try:
         return _forget_some_at_a_time(opened, chosen)
     finally:
@@ -378,7 +378,7 @@ def forget(opened: Opened, chosen: Callable[[list[KeptEntry]], list[KeptEntry]])
 
 
 def _forget_some_at_a_time(opened: Opened, chosen: Callable[[list[KeptEntry]], list[KeptEntry]]) -> list[KeptEntry]:
-    noted = opened.used.noted()
+    noted = opened.use_times.noted()
     found = opened.values.read_retried(lambda reading: [entry for entry, _ in _entries(reading, "")])
     found = [entry._replace(used=max(entry.used, noted.get(_key(entry.name), 0.0))) for entry in found]
     left, gone, size = chosen(found), [], _AT_FIRST
@@ -389,7 +389,7 @@ def _forget_some_at_a_time(opened: Opened, chosen: Callable[[list[KeptEntry]], l
                 lambda txn: _forget(opened, txn, lambda all: [one for one in all if one.name in names])  # noqa: B023
             )
         except NotWritten as error:
-            if size == 1 or not directory.is_for_want_of_room(error):
+            if size == 1 or not directory.is_disk_full(error):
                 raise
             size //= 2
             continue
@@ -398,7 +398,7 @@ def _forget_some_at_a_time(opened: Opened, chosen: Callable[[list[KeptEntry]], l
     return gone
 
 
-def shown(meta: Mapping[str, Any]) -> dict[str, Any]:
+def public_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata given by the writer of a value, without the store's own."""
     return {key: said for key, said in meta.items() if key != "xxh3"}
 
@@ -424,7 +424,7 @@ def to_prune(
     return gone
 
 
-def by_hand(opened: Opened, digest: str) -> None:
+def mark_put_by_hand(opened: Opened, digest: str) -> None:
     """Mark bytes as put by hand: they stay, whatever is pruned."""
     key = _MADE_BY_HAND + bytes.fromhex(digest)
     if opened.values.read_retried(lambda reading: reading.get(key) is not None):
@@ -432,7 +432,7 @@ def by_hand(opened: Opened, digest: str) -> None:
     opened.values.write(lambda txn: txn.put(key, b""))
 
 
-def _held(reading: ReadTransaction, key: bytes, name: str) -> Held:
+def _read_kept(reading: ReadTransaction, key: bytes, name: str) -> Held:
     """The value under a name, within one transaction."""
     sealed = reading.get(key)
     if sealed is None:
@@ -528,7 +528,7 @@ def _entries(reading: ReadTransaction | WriteTransaction, prefix: str) -> Iterab
     for name, when, digest, meta in _bindings(reading, b"k"):
         if name.startswith(prefix):
             used = last_used(reading, _key(name), when)
-            yield KeptEntry(name, when, used, int(meta.get("bytes", 0)), shown(meta)), digest
+            yield KeptEntry(name, when, used, int(meta.get("bytes", 0)), public_meta(meta)), digest
 
 
 def _bindings(
@@ -588,7 +588,7 @@ class Limit:
         self._total = most + 1  # not known yet
         self._since = 0
 
-    def kept(self, opened: Opened, size: int) -> None:
+    def count(self, opened: Opened, size: int) -> None:
         """So many bytes more were kept."""
         self._total += size
         self._since += 1
@@ -598,11 +598,11 @@ class Limit:
             if not self._looking:  # else a signal's handler keeps something in the middle of this
                 self._looking = True
                 try:
-                    self._hold(opened)
+                    self._enforce(opened)
                 finally:
                     self._looking = False
 
-    def _hold(self, opened: Opened) -> None:
+    def _enforce(self, opened: Opened) -> None:
         self._since = 0
         self._total = sum(entry.bytes for entry in entries(opened))
         if self._total > self.most:

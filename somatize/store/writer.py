@@ -112,7 +112,7 @@ class Writer(Appender):
                 pending,
                 END if pending.parted else RECORD,
                 (state, nodes, took_us, summary, body),
-                written=pending.is_over,
+                written=pending.mark_over,
             )
         else:
             when, at, number, data = time_ns() // 1000, self.pen.size, -1, b""
@@ -139,7 +139,7 @@ class Writer(Appender):
                 self._keep_in_memory(error, pending, RECORD, (state, nodes, took_us, summary, body))
             except BaseException:
                 self.current = None
-                self._settle(pending, number, data, pending.is_over)
+                self._finish_interrupted(pending, number, data, pending.mark_over)
                 if pending.over:
                     self.pending.discard(pending)
                 raise
@@ -239,7 +239,7 @@ class Writer(Appender):
             return
         inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
         facts = pending.facts.copy()
-        if pending.parted and not facts and inside == pending.told_inside:
+        if pending.parted and not facts and inside == pending.written_inside:
             pending.since = monotonic()
             return
         inside = pending.without(

@@ -154,7 +154,7 @@ def test_check_of_a_whole_store_answers_programs(recorded):
 
 
 def test_what_may_only_be_read_is_not_changed(changing, monkeypatch):
-    monkeypatch.setattr("somatize.store.open_store.place.writable", lambda _: False)
+    monkeypatch.setattr("somatize.store.open_store.place.is_writable", lambda _: False)
     for words in (["forget", changing, "steady", "--yes"], ["rename", changing, "steady", "x"], ["compact", changing],
                   ["prune", changing, "--max-bytes", "0", "--yes"]):  # fmt: skip
         assert "may only be read" in call(*words, code=4).stderr

@@ -19,7 +19,7 @@ from tests.utils.test_interrupts import InterruptAt, interrupted
 FILES = ("store/recovery.py", "store/writer.py", "store/appender.py", "store/open_store.py", "record/recorder.py")
 DROPPED = ("weakref.py", "store/writer.py", "store/commit.py", "utils/interrupts.py")
 OPENING = (
-    *("__init__", "_open", "_take", "open_writer", "opening_alone", "_enter", "_begin_counting", "following"),
+    *("__init__", "_open", "_take", "open_writer", "opening_alone", "_enter", "_number_finder", "following"),
     *("_join", "others", "live_writers", "_begin_journal", "start_journal"),
     *("in_service_thread", "hold", "journal_files"),
 )

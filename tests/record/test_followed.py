@@ -254,7 +254,7 @@ def test_a_store_that_may_only_be_read_is_followed(store: Store, place: Path, mo
         forward(recorder, 1)
         copied = place.with_name("copied")
         shutil.copytree(place, copied)
-    monkeypatch.setattr("somatize.store.directory.writable", lambda path: False)
+    monkeypatch.setattr("somatize.store.directory.is_writable", lambda path: False)
     monkeypatch.setattr("somatize.store.lmdb_environment.os.access", lambda *_: False)
     with Followed(copied) as reading:
         found = standing(reading)

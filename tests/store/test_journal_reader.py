@@ -37,13 +37,13 @@ def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of journals that were looked at closely, of each time that it was done."""
     found: list[int] = []
-    take = JournalRows.take
+    take = JournalRows.read
 
     def counted(self: JournalRows, buffer: bytes, *more: Any) -> JournalRows:
         found.append(len(buffer))
         return take(self, buffer, *more)
 
-    monkeypatch.setattr(JournalRows, "take", counted)
+    monkeypatch.setattr(JournalRows, "read", counted)
     return found
 
 
@@ -68,7 +68,7 @@ def test_a_part_of_a_run_is_as_it_is_in_the_whole(
             recorder({"fact": "loss", "value": at})
         elif step == "older" and ended:
             fact = {"fact": "loss", "value": str(at)}
-            recorder._writer.says(ended[at % len(ended)], fact, fact)
+            recorder._writer.add_fact(ended[at % len(ended)], fact, fact)
         elif step == "own":
             recorder.note({"fact": "note", "text": str(at)})
         elif step == "open":

@@ -34,7 +34,7 @@ from somatize.store import commit, journal, record_format, speedups
 from somatize.store import rows as blocks
 from somatize.store import rows as gather
 from somatize.store.commit import commit_rows
-from somatize.store.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, entry
+from somatize.store.journal import ABOUT, END, ENTRY, ENTRY_HEAD, LATE, NO_TIME, PART, RECORD, UNSIZED, pack_entry
 from somatize.store.record_format import OPEN, OWN
 from somatize.store.rows import JournalRows
 from somatize.watching import watchers
@@ -367,20 +367,20 @@ def written(plan: list[tuple[Any, ...]]) -> list[bytes]:
             if kind == PART:
                 open_.append(forward)
                 summary, state = msgpack.packb([None, None, ["a"]]), OPEN
-                made.append(entry(PART, forward, when, (state, 0, NO_TIME, summary, body)))
+                made.append(pack_entry(PART, forward, when, (state, 0, NO_TIME, summary, body)))
                 continue
-            made.append(entry(RECORD, forward, when, (state or 1, 1, at if at % 5 else NO_TIME, summary, body)))
+            made.append(pack_entry(RECORD, forward, when, (state or 1, 1, at if at % 5 else NO_TIME, summary, body)))
         elif what == "P":
-            made.append(entry(PART, open_[which % len(open_)], when, (0, 1, NO_TIME, summary, body)))
+            made.append(pack_entry(PART, open_[which % len(open_)], when, (0, 1, NO_TIME, summary, body)))
         elif what == "E":
             forward = open_.pop(which % len(open_))
-            made.append(entry(END, forward, when, (max(1, state), 1, at, summary, body)))
+            made.append(pack_entry(END, forward, when, (max(1, state), 1, at, summary, body)))
         elif what == "L":
-            made.append(entry(LATE, back, when, (0, 0, NO_TIME, summary, body)))
+            made.append(pack_entry(LATE, back, when, (0, 0, NO_TIME, summary, body)))
         elif what == "A":
-            made.append(entry(ABOUT, OWN, when, (0, 0, NO_TIME, b"", msgpack.packb({"k": at}))))
+            made.append(pack_entry(ABOUT, OWN, when, (0, 0, NO_TIME, b"", msgpack.packb({"k": at}))))
         else:
-            made.append(entry(LATE, OWN, when, (0, 0, NO_TIME, b"", body)))
+            made.append(pack_entry(LATE, OWN, when, (0, 0, NO_TIME, b"", body)))
     return made
 
 

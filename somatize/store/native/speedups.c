@@ -20,7 +20,7 @@ static PyMethodDef functions[] = {
      "within(forwards, first, last) -> (from, to)\n\nWhere the numbers lie that are from `first` to `last`."},
     {"highest", highest, METH_O, "highest(forwards) -> int\n\nThe highest number, -1 if there is none."},
     {"totals", totals, METH_VARARGS,
-     "totals(kinds, states, whens, took) -> tuple\n\nheads.Counted of the records among entries."},
+     "totals(kinds, states, whens, took) -> tuple\n\njournal_reader.JournalCounts of the records among entries."},
     {"words", words, METH_O,
      "words(column) -> (kind, bytes)\n\n"
      "A column of words of 64 bits, encoded as record_format.pack_integers does."},
