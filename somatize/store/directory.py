@@ -1,8 +1,8 @@
-"""A directory that is a store: what lies in it, how it comes to be, and in which format.
+"""The directory of a store: its files, how it is made, and the check of its format.
 
-A store is made in a way that a kill at any moment leaves either no store or a whole one: each file is made under
-a name of its own and linked into place when it is complete, ``FORMAT`` last. So a file that is missing or empty
-in a directory that has a ``FORMAT`` is damage, never a store that is about to be.
+A kill at any moment of making a store leaves either no store or a complete one: each file is made under a temporary
+name and linked into place when it is complete, ``FORMAT`` last. So a missing or empty file in a directory with a
+``FORMAT`` is damage, never a store that is being made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NUMBERS = "numbers"
 JOURNALS = "journals"
 FILES = "files"
 _RESERVE, _RESERVED = "reserve", 256 << 10
-"""A file of so many bytes that a full disk gives back to what makes room: taking away needs room to write in."""
+"""A file of this size is deleted when the disk is full, because even deleting records needs room to write."""
 _PARTS = {LOCKS: Path.is_file, NUMBERS: Path.is_file, JOURNALS: Path.is_dir, FILES: Path.is_dir}
 _MISSING, _OTHER = "is missing from the store", "is not what a store has under this name"
 _LMDB_FILES = tuple(f"{name}.lmdb{end}" for name in (RECORDS, VALUES) for end in ("", "-lock"))
@@ -76,8 +76,8 @@ def store_error(path: Path, error: OSError) -> StoreError:
 def make(path: Path, fill: Callable[[Path], None]) -> None:
     """Make `path` a store unless it is one; `fill` writes the LMDB files of an empty store into a directory.
 
-    Safe among processes that do the same. Raises `StoreReadOnly` where nothing may be written, `NoStore` where
-    the directory holds files of another kind, and what `check_format` raises.
+    Several processes may do this at once. Raises `StoreReadOnly`, `NoStore` if the directory has other files, and
+    the errors of `check_format`.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def make(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def may_become(path: Path) -> bool:
-    """Whether a store may yet come to be at `path`: there is nothing, or what a whole or a half store has."""
+    """Whether `path` can become a store: it is missing, empty, or has only files of a store."""
     try:
         names = [one.name for one in path.iterdir()]
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def may_become(path: Path) -> bool:
 
 
 def has_format(path: Path) -> bool | None:
-    """Whether a directory says that it is a store of a format; None if it says nothing yet."""
+    """Whether the ``FORMAT`` file is that of a store; None if it is missing or empty."""
     try:
         if os.path.lexists(path / _FORMAT_NAME) and not (path / _FORMAT_NAME).is_file():
             return False
@@ -136,7 +136,7 @@ def entries(path: Path) -> list[tuple[str, int, int]]:
             stat = one.lstat()
             found.append((one.name, stat.st_size, stat.st_mtime_ns))
     except OSError:
-        pass  # it goes just now: another list than the next
+        pass  # it is being deleted; the next list differs
     return sorted(found)
 
 
@@ -146,7 +146,7 @@ def _of_lmdb(name: str) -> bool:
 
 
 def _is_part(name: str) -> bool:
-    # FORMAT is linked last: a maker that died leaves some of these, and the next one goes on from there.
+    # FORMAT is linked last: a process that died before it leaves some of these, and the next one completes them.
     return name.startswith(_MAKING) or name in {*_LMDB_FILES, LOCKS, NUMBERS, JOURNALS, FILES, _RESERVE}
 
 
@@ -163,12 +163,12 @@ def _fill_and_link(making: Path, path: Path, fill: Callable[[Path], None]) -> No
         try:
             os.link(making / name, path / name)
         except FileExistsError:
-            pass  # another process was first, and what it linked is as complete
+            pass  # another process was first, and its file is as complete
     sync(path)
 
 
 def check_format(path: Path) -> None:
-    """Raise unless `path` is a store this version can read: `NoStore`, `DamagedStore` or `NewerFormat`."""
+    """Raise `NoStore`, `DamagedStore` or `NewerFormat` unless `path` is a store that this version can read."""
     if not path.is_dir():
         raise NoStore(f"there is no store at {path}: {'it is a file' if path.exists() else 'no such directory'}")
     if os.path.lexists(path / _FORMAT_NAME):
@@ -195,13 +195,13 @@ def check_format(path: Path) -> None:
 
 
 def _must_be_file(file: Path) -> None:
-    """Raise `DamagedStore` for what is no plain file: to open a pipe waits for ever."""
+    """Raise `DamagedStore` unless it is a regular file: opening a pipe would wait for ever."""
     if not file.is_file():
         raise DamagedStore(f"{file} {_OTHER}")
 
 
 def part_faults(path: Path) -> dict[str, str]:
-    """The faults of each part of a store besides its LMDB files; empty if there are none."""
+    """The fault of each part of a store besides its LMDB files, by name; empty texts for none."""
     return {
         name: "" if is_kind(path / name) else _OTHER if os.path.lexists(path / name) else _MISSING
         for name, is_kind in _PARTS.items()
@@ -209,14 +209,14 @@ def part_faults(path: Path) -> dict[str, str]:
 
 
 def make_empty_directories(path: Path) -> None:
-    """Make the directories that a copy lost because they were empty, if this process may."""
+    """Make the directories that copying the store left out because they were empty, if this process may."""
     for name in (JOURNALS, FILES):
         if not (path / name).exists() and os.access(path, os.W_OK):
             (path / name).mkdir(exist_ok=True)
 
 
 def reserve(path: Path) -> None:
-    """Hold some room for `release_reserve`, where there is any."""
+    """Make the file that `release_reserve` deletes, if the disk has room."""
     file = path / _RESERVE
     try:
         if os.path.lexists(file) or os.statvfs(path).f_bavail * os.statvfs(path).f_frsize < 2 * _RESERVED:
@@ -232,7 +232,7 @@ def reserve(path: Path) -> None:
 
 
 def release_reserve(path: Path) -> bool:
-    """Give back the room that is held; False where none was."""
+    """Delete the reserve file, to make room; False if there was none."""
     try:
         (path / _RESERVE).unlink()
     except OSError:
@@ -241,13 +241,13 @@ def release_reserve(path: Path) -> bool:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether a disk had no room."""
+    """Whether the error means that the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def newest(path: Path, name: str) -> Path:
-    """The LMDB file of a name: compacting one makes its successor, `records.1.lmdb` after `records.lmdb`."""
-    for _ in range(3):  # a successor may take the place of what was just listed
+    """The current LMDB file of a name: the one that was compacted most often."""
+    for _ in range(3):  # it may be replaced after it was listed
         found = generations(path, name)[-1:]
         if found and os.path.lexists(found[0]):
             return found[0]
@@ -255,19 +255,19 @@ def newest(path: Path, name: str) -> Path:
 
 
 def generations(path: Path, name: str) -> list[Path]:
-    """The LMDB files of a name that lie there, the newest last. Others than that are what a kill left."""
-    # Not a `glob`: it takes longer than all else that opening a store needs of Python.
+    """The LMDB files of a name, the current one last; a killed compaction may leave others."""
+    # Not `glob`, which takes longer than everything else that opening a store does in Python.
     numbers = [number for one in os.listdir(path) if (number := _generation(one, name)) is not None]  # noqa: PTH208
     return [generation_of(path, name, number) for number in sorted(numbers)]
 
 
 def generation_of(path: Path, name: str, number: int) -> Path:
-    """The LMDB file of a name and a number of times it was compacted."""
+    """The path of an LMDB file that was compacted so many times: `records.lmdb`, then `records.1.lmdb`."""
     return path / (f"{name}.{number}.lmdb" if number else f"{name}.lmdb")
 
 
 def successor(path: Path) -> Path:
-    """The file that takes the place of an LMDB file when it is compacted."""
+    """The path that follows that of an LMDB file when it is compacted."""
     name, _, number = path.name.removesuffix(".lmdb").partition(".")
     return generation_of(path.parent, name, int(number or 0) + 1)
 
@@ -280,14 +280,14 @@ def _generation(file: str, name: str) -> int | None:
 
 
 def is_writable(path: Path) -> bool:
-    """Whether this process may write everywhere in the store."""
+    """Whether this process may write to every part of the store."""
     files = [path, newest(path, RECORDS), newest(path, VALUES), path / LOCKS, path / NUMBERS]
-    journals = path / JOURNALS  # which `complete` makes
+    journals = path / JOURNALS  # made by `make_empty_directories` if it is missing
     return all(os.access(file, os.W_OK) for file in [*files, *[journals] * journals.exists()])
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """A key that distinguishes a directory from another in its place; None if there is none."""
+    """The device and inode of a directory; None if it is missing."""
     try:
         found = path.stat()
     except OSError:
@@ -296,17 +296,17 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def path_of(directory: int) -> Path | None:
-    """The current path of an open directory; None if the system does not say."""
+    """The current path of an open directory; None if the system does not tell."""
     try:
         if hasattr(fcntl, "F_GETPATH"):  # macOS
             return Path(os.fsdecode(fcntl.fcntl(directory, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
-        return Path(os.readlink(f"/proc/self/fd/{directory}"))  # noqa: PTH115  the link is no path to a file
+        return Path(os.readlink(f"/proc/self/fd/{directory}"))  # noqa: PTH115
     except OSError:
         return None
 
 
 def is_full(path: Path) -> bool:
-    """Whether the disk under a directory has next to no room left."""
+    """Whether the disk of a directory has less than 64 kB left."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -320,7 +320,7 @@ def gone_error(path: Path) -> NoStore:
 
 
 def is_same(path: Path, fd: int) -> bool:
-    """Whether what lies at a path is the file that is open as `fd`."""
+    """Whether a path leads to the file that is open as `fd`."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:
@@ -328,7 +328,7 @@ def is_same(path: Path, fd: int) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Have the disk keep a file's content, or a directory's entries."""
+    """Sync a file, or the entries of a directory, to the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -337,7 +337,7 @@ def sync(path: Path) -> None:
 
 
 def warn_if_remote(path: Path) -> None:
-    """Warn, once per place, of a file system on which locks and maps are not to be trusted."""
+    """Warn, once per device, of a network file system, on which locks and memory maps are unreliable."""
     device = path.stat().st_dev
     if device in _warned_remote:
         return

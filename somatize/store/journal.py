@@ -1,12 +1,12 @@
-"""The file a writer appends to before anything else: one checksummed entry per `write`.
+"""The format of journals, the write-ahead logs of writers: one checksummed entry per `write`.
 
 A journal is named ``<writer>.<generation>``; a writer that fills one goes on in the next generation. It begins with
-who the writer is. An entry is a record, a part of a forward that still goes on, the end of such a forward, a fact
-said after its forward, or something about the run. What a column needs stands in the entry's head, so that nobody
-who copies entries into the store has to unpack the facts.
+a header that identifies the writer. An entry is a record, a part of an open forward, the end of such a forward, a
+fact said after its forward, or metadata of the run. The head of an entry has the values of the columns, so that
+entries are copied into the store without unpacking their facts.
 
-A process that is killed leaves at most one torn entry, at the end; a power cut may leave any pages old or zero.
-What is whole is read (`JournalRows.take`), up to the first place where nothing whole follows.
+A killed process leaves at most one torn entry, at the end; a power cut may leave any page old or zero. Valid
+entries are read (`JournalRows.read`) up to the first place after which none follows.
 """
 
 from __future__ import annotations
@@ -25,32 +25,31 @@ RECORD, PART, END, LATE, ABOUT = 1, 2, 3, 4, 5
 
 _MAGIC = b"somatize journal 1\n"
 _START = struct.Struct("<II")
-# size of what follows, its checksum; kind, state, bytes of summary, nodes, forward, when, took
+# size of the rest, its checksum; kind, state, bytes of the summary, nodes, forward, when, took
 ENTRY = struct.Struct("<IIBBxxIIQQQ")
 # An entry is ``pack_start(len(rest), crc32(rest)) + rest``, where rest is what `pack_rest` packs, summary and facts.
 pack_start = _START.pack
 pack_rest = struct.Struct("<BBxxIIQQQ").pack
 ENTRY_HEAD = ENTRY.size
 UNSIZED = 8
-"""The bytes of an entry that its size does not count."""
+"""The bytes of an entry that its size does not count: the size itself and the checksum."""
 _TRIED_AFTER_DAMAGE = 1 << 16
 
 NO_TIME = 2**64 - 1
-"""Stands for a duration that is not known."""
+"""The code of an unknown duration."""
 
 EntryContent = tuple[int, int, int, bytes, bytes]
-"""The content of an entry: the forward's state, its number of node turns, its duration, and packed, the summary
-of the facts and the facts."""
+"""The content of an entry: state, number of node turns and duration in µs, packed summary, packed facts."""
 
 
 def header(about: dict[str, Any]) -> bytes:
-    """The header of a journal."""
+    """The header of a journal, with the given metadata of its writer."""
     packed = msgpack.packb(about)
     return b"".join((_MAGIC, _START.pack(len(packed), crc32(packed)), packed))
 
 
 def read_header(start: Buffer) -> tuple[dict[str, Any], int] | None:
-    """The writer of a journal and the offset of its first entry; None if the header was never written whole."""
+    """The metadata in the header and the offset of the first entry; None if the header is incomplete."""
     fixed = len(_MAGIC) + _START.size
     if bytes(start[: len(_MAGIC)]) != _MAGIC or len(start) < fixed:
         return None
@@ -62,20 +61,20 @@ def read_header(start: Buffer) -> tuple[dict[str, Any], int] | None:
 
 
 def is_journal(start: Buffer) -> bool:
-    """Whether a file that starts so is a journal, or one whose first page a power cut kept from the disk."""
+    """Whether a file with this beginning is a journal, or one that lost its first page in a power cut."""
     known = bytes(start[: len(_MAGIC)])
     return known == _MAGIC[: len(known)] or not known.strip(b"\0")
 
 
 def pack_entry(kind: int, forward: int, when: int, said: EntryContent) -> bytes:
-    """One entry, ready to be appended with a single `write`."""
+    """A packed entry, to be appended with a single `write`."""
     state, nodes, took_us, summary, body = said
     rest = pack_rest(kind, state, len(summary), nodes, forward, when, took_us) + summary + body
     return pack_start(len(rest), crc32(rest)) + rest
 
 
 def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
-    """The head of the whole entry that begins there: `ENTRY`'s fields; None if there is none."""
+    """The head (the fields of `ENTRY`) of the entry at an offset; None if no valid entry is there."""
     if at + ENTRY_HEAD > len(buffer):
         return None
     head = ENTRY.unpack_from(buffer, at)
@@ -86,7 +85,7 @@ def entry_at(buffer: bytes, at: int) -> tuple[int, ...] | None:
 
 
 def next_valid_entry(buffer: bytes, at: int) -> int:
-    """The offset of the next whole entry after a damaged one, or -1 if there is none nearby."""
+    """The offset of the next valid entry after a damaged one; -1 if none is near."""
     claimed = at + UNSIZED + int(ENTRY.unpack_from(buffer, at)[0]) if at + ENTRY_HEAD <= len(buffer) else at
     if claimed > at and entry_at(buffer, claimed) is not None:
         return claimed
@@ -97,12 +96,12 @@ def next_valid_entry(buffer: bytes, at: int) -> int:
 
 
 def file_name(writer: int, generation: int) -> str:
-    """The name of a journal in its directory."""
+    """The file name of a journal."""
     return f"{writer:016x}.{generation:06d}"
 
 
 def parse_name(path: Path) -> tuple[int, int] | None:
-    """The writer and the generation of a journal's name; None for a name that is none."""
+    """The writer and the generation of a journal's path; None for another file."""
     writer, _, generation = path.name.partition(".")
     if len(writer) != 16 or not generation.isdigit():
         return None
@@ -113,7 +112,7 @@ def parse_name(path: Path) -> tuple[int, int] | None:
 
 
 def read_slice(fd: int, start: int, most: int) -> bytes:
-    """At most `most` bytes of a journal from `start`, and at least one whole entry if one is there."""
+    """At most `most` bytes of a journal from `start` on; more if a single entry is longer."""
     buffer = os.pread(fd, most, start)
     if len(buffer) < most:
         return buffer

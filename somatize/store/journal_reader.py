@@ -1,9 +1,9 @@
-"""Journals beyond a snapshot: the heads of their entries as columns, and entries read in full.
+"""Reading journals beyond a snapshot: the heads of entries as columns, and single stretches in full.
 
-A reader that looks ten times a second at a fast run wants few of the records that are not committed yet. So the journal
-of a living writer is gone through from head to head, and only the stretch that holds the wanted forwards is checked
-and unpacked. That is safe: of a process that lives every `write` is whole but the last, whose checksum is looked at.
-Where the heads do not lead to the end, and of a writer that is dead, every entry is checked.
+A reader that polls a fast run ten times a second needs few of the records that are not committed yet. So the journal
+of a live writer is scanned from head to head, and only the stretch with the wanted forwards is checked and unpacked.
+That is safe: every `write` of a live process is complete but the last, whose checksum is verified. If the heads do
+not lead to the end, or the writer is dead, every entry is checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTS = (journal.PART, journal.END)
 
 
 class JournalCounts(NamedTuple):
-    """Counts of forwards by end, their durations, and when they were written, in µs."""
+    """Numbers of forwards by state, their total duration, and the first and last time of writing, in µs."""
 
     rows: int = 0
     broke: int = 0
@@ -44,7 +44,7 @@ class JournalCounts(NamedTuple):
 
     @classmethod
     def of(cls, states: Sequence[int], whens: Sequence[int], took: Sequence[int]) -> JournalCounts:
-        """Counts from each forward's end, time of writing, and duration if known."""
+        """The counts of forwards with these states, times of writing and durations."""
         if not states:
             return cls()
         return cls(
@@ -59,7 +59,7 @@ class JournalCounts(NamedTuple):
 
     @classmethod
     def merged(cls, some: Iterable[JournalCounts]) -> JournalCounts:
-        """All of them as one."""
+        """The sum of several counts."""
         counts = [one for one in some if one.rows]
         if not counts:
             return cls()
@@ -68,7 +68,7 @@ class JournalCounts(NamedTuple):
 
 
 class Heads:
-    """The heads of the entries of a journal, from one on; it grows as the journal does."""
+    """The heads of the entries of a journal from an offset on, as columns. Appended to as the journal grows."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -79,7 +79,7 @@ class Heads:
         return len(self._columns[0])
 
     def append(self, buffer: bytes) -> bool:
-        """Take in the entries that follow; False, and nothing taken in, where they do not lead to the end."""
+        """Append the heads of the entries that follow; False, unchanged, if they do not lead to the end."""
         look = _scan_heads if speedups.MODULE is None else speedups.MODULE.heads
         found = look(buffer, self.end)
         if found is None:
@@ -94,14 +94,14 @@ class Heads:
         return True
 
     def starting_at(self, start: int) -> Heads:
-        """Those from a place on, which is where an entry begins or the end."""
+        """The heads from an offset on, at which an entry begins or the journal ends."""
         made = Heads(start)
         first = bisect_left(self._columns[0], start)
         made._columns, made.end = [column[first:] for column in self._columns], self.end
         return made
 
     def stretch(self, first: int, last: int) -> tuple[int, int] | None:
-        """The range of the entries about the forwards from `first` to `last`; None if there are none."""
+        """The byte range with all entries of the forwards from `first` to `last`; None if there are none."""
         places, forwards = self._columns[0], self._columns[3]
         within = _within if speedups.MODULE is None else speedups.MODULE.within
         start, end = within(forwards, max(0, first), max(0, min(last, OWN)))
@@ -111,12 +111,12 @@ class Heads:
 
     @property
     def highest(self) -> int:
-        """The highest number of a forward; -1 if there is none."""
+        """The highest forward number; -1 if there is none."""
         find = _highest if speedups.MODULE is None else speedups.MODULE.highest
         return int(find(self._columns[3]))
 
     def counted(self) -> JournalCounts | None:
-        """Counts of the forwards; None if a forward was written in parts, which has to be read in full."""
+        """Counts of the forwards; None if one was written in parts, so that its entries have to be read."""
         _, kinds, states, _, whens, took = self._columns
         kinds_said = kinds.tobytes()
         if any(part in kinds_said for part in _PARTS):
@@ -128,7 +128,7 @@ class Heads:
 
 
 def _scan_heads(buffer: bytes, base: int) -> list[bytes] | None:
-    """The columns of what a stretch of a journal holds, as bytes; None where its heads do not lead to the end."""
+    """The columns of the heads in a stretch of a journal, as bytes; None if they do not lead to the end."""
     unpack, at, end = _HEAD.unpack_from, 0, len(buffer)
     rows: list[tuple[int, ...]] = []
     while at + ENTRY_HEAD <= end:
@@ -144,7 +144,7 @@ def _scan_heads(buffer: bytes, base: int) -> list[bytes] | None:
 
 
 def _within(forwards: Sequence[int], first: int, last: int) -> tuple[int, int]:
-    """From which to which place the numbers lie that are from `first` to `last`."""
+    """The indexes (start, end) between which all numbers from `first` to `last` lie."""
     found = [at for at, forward in enumerate(forwards) if first <= forward <= last]
     return (found[0], found[-1] + 1) if found else (0, 0)
 
@@ -155,11 +155,11 @@ def _highest(forwards: Sequence[int]) -> int:
 
 _LOOKS = 4
 _MOST_KEPT = 200_000
-"""Heads kept between looks: some 7 MB of them."""
+"""The number of heads that the cache keeps, about 7 MB."""
 
 
 class JournalFile(NamedTuple):
-    """A journal as it lay there before the snapshot was taken, and whether its writer lived then."""
+    """An open journal as of before the snapshot, and whether its writer was alive then."""
 
     path: Path
     fd: int
@@ -169,20 +169,20 @@ class JournalFile(NamedTuple):
 
 
 class HeadCache:
-    """The heads that were read in earlier looks at journals, so that each is read once by a process."""
+    """A cache of the heads read so far, so that a process reads each once."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as in a forked child."""
+        """Empty the cache, as in a forked child."""
         self._kept: dict[tuple[int, ...], Heads] = {}
 
     def heads(self, file: JournalFile, start: int) -> Heads | None:
-        """Those of a journal from `start` to its end as it is now; None where they do not lead there."""
+        """The heads of a journal from `start` to its current end; None if they do not lead there."""
         place = os.fstat(file.fd)
-        key = file.writer, file.generation, place.st_dev, place.st_ino  # a store that was copied has a writer's twice
-        known = self._kept.pop(key, None)  # so that nobody else adds to it: who comes meanwhile reads it anew
+        key = file.writer, file.generation, place.st_dev, place.st_ino  # a copied store has the same writers
+        known = self._kept.pop(key, None)  # another thread does not append to it meanwhile, but reads it itself
         known = known.starting_at(start) if known is not None and known.start <= start <= known.end else Heads(start)
         if not known.append(read_range(file.fd, known.end)):
             return None
@@ -191,7 +191,7 @@ class HeadCache:
         return found
 
     def _keep(self, key: tuple[int, ...], known: Heads) -> None:
-        """Keep what was read last, of as many journals as there is room for."""
+        """Keep the heads of the journals that were read last, up to the limit."""
         room, kept = _MOST_KEPT, {key: known, **self._kept}
         self._kept = {at: heads for at, heads in kept.items() if (room := room - len(heads) - 100) > 0}
 
@@ -213,12 +213,12 @@ class Tail:
 
     @cached_property
     def heads(self) -> Heads | None:
-        """The heads of its entries; None if it has to be looked at closely."""
+        """The heads of its entries; None if every entry has to be checked."""
         return _HEAD_CACHE.heads(self._file, self._start) if self._file.alive else None
 
     @cached_property
     def gathered(self) -> JournalRows:
-        """All that it holds."""
+        """All its entries, as rows."""
         end = None if self.heads is None else self.heads.end
         return self._gathered(self._start, end)
 
@@ -228,12 +228,12 @@ class Tail:
                 read_range(self._file.fd, start, end), start
             )
             if not found.damaged:
-                break  # else it may have been half written when it was read, and is whole by now
+                break  # it may have been read in the middle of a write, which is complete by now
         warn_of_damage(self._file.path, found)
         return found
 
     def of(self, first: int, last: int) -> JournalRows:
-        """The entries of the forwards from `first` to `last`, and possibly of others."""
+        """The rows of the forwards from `first` to `last`, and possibly of others."""
         heads = self.heads
         if heads is None or "gathered" in self.__dict__ or (first <= 0 and last >= OWN):
             return self.gathered
@@ -242,27 +242,24 @@ class Tail:
 
     @cached_property
     def highest(self) -> int:
-        """The highest number of a forward in it; -1 if there is none."""
+        """The highest forward number in it; -1 if there is none."""
         if self.heads is not None:
             return self.heads.highest
         return max([number for number in self.gathered.rows if number != OWN], default=-1)
 
     def counted(self) -> JournalCounts | None:
-        """Counts of its forwards: how they ended, when they were written and how long they took.
-
-        None if it has to be looked at closely for that: where one was or is written down in parts.
-        """
+        """Counts of its forwards; None if its entries have to be read for that."""
         return None if self.heads is None else self.heads.counted()
 
 
 def warn_of_damage(path: Path, gathered: JournalRows) -> None:
-    """Warn of the entries of a journal that were skipped."""
+    """Warn about damaged entries of a journal, which were skipped."""
     for at, length in gathered.damaged:
         warn_of_record(f"{path} is damaged from byte {at} on; {length} bytes of it were skipped")
 
 
 def read_range(fd: int, at: int, end: int | None = None) -> bytes:
-    """The bytes of a file from `at` to `end`, or to its current end: it may grow while it is read."""
+    """The bytes of a file from `at` to `end`, by default to its current end."""
     end = os.fstat(fd).st_size if end is None else end
     parts = []
     while at < end and (part := os.pread(fd, end - at, at)):

@@ -1,14 +1,13 @@
-"""Locks that writers share: byte ranges of one file, and the counter of each run's forwards.
+"""Locks between processes (byte ranges of one file), and the counter of forward numbers of each run.
 
-POSIX record locks are what a crash cannot leave behind, what a reused pid cannot fake, and what a forked child
-does not inherit. Their one trap is that closing any descriptor of the file drops all that the process holds: so a
-process has the file open once, in its `Opened`, and nothing else ever opens it.
+POSIX record locks end with their process, cannot be faked by a reused pid, and are not inherited by a forked child.
+Closing any descriptor of the file releases all locks of the process, so a process opens it once, in its `Opened`.
 
-A number is taken and its entry written in one go, so that whoever sees a number knows that all below it are
-written, or that their writers died in between and they are lost. A writer alone on its run counts without a system
-call. One that comes second says so in the shared page and waits until the first is not in the middle of taking a
-number; from then on both take a lock for each. (The wait is some milliseconds, far longer than a processor keeps a
-store to itself, so a first writer that began before it saw the mark is seen to be busy.)
+A number is taken and its entry is written under the same lock, so if a number is visible, all below it are written,
+or lost because their writers died in between. The only writing process of a run counts without a system call. A
+second one sets a flag in the shared page and waits until the first is not taking a number; from then on both lock for
+each number. (The wait is some milliseconds, far longer than a processor delays a store, so that a first writer that
+did not see the flag is seen to be busy.)
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ _OPENING = 1 << 62
 
 
 def of_writer(writer: int) -> int:
-    """The byte a writer holds as long as it lives."""
+    """The byte that a writer locks as long as it is open."""
     return writer
 
 
 def of_run(run: int) -> int:
-    """The byte that is held while a record of a run gets its number."""
+    """The byte that is locked while a record of a run gets its number."""
     return _RUNS + run
 
 
 OPENING = _OPENING
-"""The byte that is held while writers are counted: opening a run, repairing, forgetting."""
+"""The byte that is locked while a run is opened, recovered, forgotten or renamed."""
 
 
 class Locks:
-    """The lock file of one store, as this process has it open."""
+    """The open lock file of a store, and the bytes that this process locks."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
         self._fd = -1
@@ -58,12 +57,12 @@ class Locks:
         self._held: set[int] = set()
 
     def hold(self, offset: int) -> None:
-        """Take the lock on one byte, waiting for other processes; threads of this one must take turns themselves."""
+        """Lock one byte, waiting for other processes. It does not exclude threads of this process."""
         fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, offset)
         self._held.add(offset)
 
     def take(self, offset: int) -> bool:
-        """Take the lock on one byte if no other process and nobody in this one has it."""
+        """Lock one byte unless this or another process has locked it; whether it did."""
         if offset in self._held:
             return False
         try:
@@ -74,13 +73,13 @@ class Locks:
         return True
 
     def release(self, offset: int) -> None:
-        """Let go of a byte."""
+        """Unlock a byte."""
         self._held.discard(offset)
         if self._fd >= 0:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, offset)
 
     def is_held(self, offset: int) -> bool:
-        """Whether a live process, this one included, holds the byte. Needs no right to write."""
+        """Whether a live process, this one included, has locked the byte. Works on a read-only file."""
         if offset in self._held:
             return True
         if self._fd < 0:
@@ -89,7 +88,7 @@ class Locks:
         return _answered(answer) != fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the file, which unlocks everything."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -120,9 +119,9 @@ _PATIENCE = 20.0
 
 
 class RunGate(Alone):
-    """The place where the forwards of one run get their numbers. One per run and process; its threads share it.
+    """The source of the forward numbers of one run; one per run and process, shared by its threads.
 
-    What is done `alone`, with its `lock` held, also guards the journals of the run's writers in this process.
+    Its `lock`, held by `alone`, also guards the journals of the run's writers in this process.
     """
 
     def __init__(self, path: Path, run: int, held: Locks) -> None:
@@ -142,23 +141,23 @@ class RunGate(Alone):
         self.flags = whole[at + 8 : at + 10]
         self._holding = False
         self.counts = False
-        """Whether `begin` or `join` was called: what follows it in this process counts on."""
+        """Whether `begin` or `join` was called in this process."""
 
     @staticmethod
     def _allocate(fd: int, start: int) -> None:
-        # Written, not only made longer: a page that the disk has no room for would end the process at its first use.
+        # Written, not only extended: using a page that the disk has no room for would kill the process.
         length = os.fstat(fd).st_size
         if length < start + _PAGE:
             os.pwrite(fd, bytes(start + _PAGE - length), length)
 
     def begin(self, following: int) -> None:
-        """Begin as the run's only writing process; `following` is the next number. A second call does nothing.
+        """Begin as the only process that writes to the run; `following` is the next number. Idempotent.
 
-        A signal's handler may open a writer, and number forwards with it, after `following` was found.
+        A signal handler may have opened a writer, and numbered forwards, after `following` was computed.
         """
         if self.counts:
             return
-        self.counts = True  # nothing is called from the look at it to the end: no handler comes in between
+        self.counts = True  # no call between the test and the end, so no handler can come in between
         self.count[0] = following
         self.flags[BUSY] = 0
         self.flags[SEVERAL] = 0
@@ -166,17 +165,17 @@ class RunGate(Alone):
     def join(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
         """Begin beside other processes; raises `RecordError` if one is stopped in the middle of a record.
 
-        `following` tells the next number, and is asked only if the others turn out to be gone.
+        `following` computes the next number; it is called only if the other processes have ended.
         """
         if self.counts:
             return
-        if self.flags[SEVERAL] != _JOINED:  # also where who was joining was interrupted in it, or ended
+        if self.flags[SEVERAL] != _JOINED:  # also if another process was interrupted, or ended, while it joined
             self.flags[SEVERAL] = _JOINING
             self._wait_until_seen(following, others_live)
         self.counts = True
 
     def _wait_until_seen(self, following: Callable[[], int], others_live: Callable[[], bool]) -> None:
-        """Wait until whoever did not see the flag yet has its number."""
+        """Wait until a process that did not see the flag has finished taking its number."""
         until = time.monotonic() + _PATIENCE
         time.sleep(_SETTLED)
         while self.flags[BUSY] and self.flags[SEVERAL] != _JOINED:
@@ -191,7 +190,7 @@ class RunGate(Alone):
         self.flags[SEVERAL] = _JOINED
 
     def take(self) -> int:
-        """The next number. Call with `lock` held, write the number down, and `leave` whatever happens."""
+        """Take the next number. Call it with `lock` held, write the number, and call `leave` in any case."""
         flags = self.flags
         flags[BUSY] = 1
         if flags[SEVERAL]:
@@ -201,27 +200,27 @@ class RunGate(Alone):
         return number
 
     def hold(self) -> None:
-        """Keep other processes from taking numbers until `leave`."""
-        self._holding = True  # first: to let go of what one has not does no harm
+        """Exclude other processes until `leave`."""
+        self._holding = True  # first: releasing a lock that is not held does no harm
         self._locks.hold(self._offset)
 
     def give_back(self, number: int) -> None:
-        """The number was not written down, and nobody was let in since it was taken: the next one gets it."""
+        """Give back a number that was not written; call it before `leave`."""
         if self.count[0] == number + 1:
             self.count[0] = number
 
     def leave(self) -> None:
-        """Let others take numbers; called again where an interrupt kept it from that."""
+        """Allow others to take numbers. Called again if it was interrupted."""
         if self._holding:
             self._locks.release(self._offset)
             self._holding = False
         self.flags[BUSY] = 0
 
     def close(self) -> None:
-        """Let the shared page go."""
+        """Unmap the shared page."""
         try:
             self.count.release()
             self.flags.release()
             self._map.close()
         except BufferError:
-            pass  # a writer that was never begun still looks at it, and goes with it
+            pass  # a writer that was never begun still refers to it

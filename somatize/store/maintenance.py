@@ -30,7 +30,7 @@ _ALL_PAGES = 1 << 40
 
 
 def check(opened: Opened) -> list[str]:
-    """A sentence for each broken invariant; none if all holds. Reads everything, so it takes a while."""
+    """A sentence for each broken invariant of a store. Reads everything."""
     wrong = [f"{opened.path / name} {wrong}" for name, wrong in directory.part_faults(opened.path).items() if wrong]
     before = len(wrong)
     for environment in (opened.records, opened.values):
@@ -39,7 +39,7 @@ def check(opened: Opened) -> list[str]:
         except DamagedStore as error:
             wrong.append(str(error))
     if len(wrong) > before:
-        return wrong  # what the pages lead to cannot be trusted
+        return wrong  # the content of damaged pages cannot be checked
     wrong += opened.records.read_retried(lambda reading: list(_records(reading)))
     wrong += opened.values.read_retried(lambda reading: list(_values(opened, reading)))
     wrong += _journals(opened)
@@ -48,7 +48,7 @@ def check(opened: Opened) -> list[str]:
 
 def _records(reading: ReadTransaction) -> Iterator[str]:
     runs: dict[int, RunInfo] = {}
-    for key, sealed in _kind(reading, b"r"):
+    for key, sealed in _items(reading, b"r"):
         try:
             runs[record_format.run_of(key)] = record_format.unpack_run(key, sealed)
         except BadValue:
@@ -57,21 +57,26 @@ def _records(reading: ReadTransaction) -> Iterator[str]:
     for run, info in runs.items():
         yield from _Run(reading, run, info).check()
     for kind in record_format.OF_RUN:
-        for key, _ in _kind(reading, kind):
+        for key, _ in _items(reading, kind):
             if record_format.run_of(key) not in runs:
                 yield f"the key {key!r} belongs to no run"
 
 
-def _kind(reading: ReadTransaction, prefix: bytes) -> Iterator[tuple[bytes, bytes | memoryview]]:
+def _items(reading: ReadTransaction | WriteTransaction, prefix: bytes) -> Iterator[tuple[bytes, bytes | memoryview]]:
+    """The keys with a prefix, and their values."""
     for key, value in reading.items(prefix):
         if not key.startswith(prefix):
             return
         yield key, value
 
 
+def _keys(txn: WriteTransaction, prefix: bytes) -> list[bytes]:
+    return [key for key, _ in _items(txn, prefix)]
+
+
 def _check_names(reading: ReadTransaction, runs: dict[int, RunInfo]) -> Iterator[str]:
     found: dict[int, bytes] = {}
-    for key, sealed in _kind(reading, b"n"):
+    for key, sealed in _items(reading, b"n"):
         try:
             found[int.from_bytes(record_format.unseal(key, sealed), "big")] = key
         except BadValue:
@@ -84,7 +89,7 @@ def _check_names(reading: ReadTransaction, runs: dict[int, RunInfo]) -> Iterator
 
 
 class _Run:
-    """One run's invariants."""
+    """Checks the invariants of one run."""
 
     def __init__(self, reading: ReadTransaction, run: int, info: RunInfo) -> None:
         self._reading = reading
@@ -113,7 +118,7 @@ class _Run:
         yield from self._totals()
 
     def _of(self, kind: bytes) -> Iterator[tuple[bytes, bytes | memoryview]]:
-        return _kind(self._reading, record_format.run_prefix(kind, self._run))
+        return _items(self._reading, record_format.run_prefix(kind, self._run))
 
     def _block(self, key: bytes, chunk: Chunk) -> Iterator[str]:
         columns = {name: chunk.texts(name) for name in chunk.names if "." in name}
@@ -212,7 +217,7 @@ def _values(opened: Opened, reading: ReadTransaction) -> Iterator[str]:
         except OSError as error:
             yield f"{file} cannot be read: {error.strerror}"
     for kind in (b"n", b"k"):
-        for key, sealed in _kind(reading, kind):
+        for key, sealed in _items(reading, kind):
             try:
                 name, digest, *_ = msgpack.unpackb(record_format.unseal(key, sealed))
             except BadValue:
@@ -249,7 +254,7 @@ def _journal(path: Path) -> Iterator[str]:
 
 
 def forwards_named(opened: Opened, prefix: str) -> list[Named]:
-    """Each forward that was written down, by run and number, if its name begins with `prefix`."""
+    """The names of all forwards that begin with `prefix`, by run and number."""
 
     def work(view: StoreSnapshot) -> list[Named]:
         found: list[Named] = []
@@ -283,9 +288,9 @@ def _names_of_run(lines: RunLines, start: str, prefix: str) -> list[Named]:
 
 
 def size_of_runs(opened: Opened, names: list[str]) -> dict[str, int]:
-    """Bytes of each run that is there: its committed records and columns, without what lies around them in pages.
+    """The size in bytes of the committed keys and values of each run that exists.
 
-    Reads no record: one step for each 2,048 of them at most.
+    Reads no records: one step for each block of up to 2,048.
     """
 
     def weighed(view: StoreSnapshot) -> dict[str, int]:
@@ -298,29 +303,26 @@ def size_of_runs(opened: Opened, names: list[str]) -> dict[str, int]:
 def _of_run(view: StoreSnapshot, run: int) -> int:
     total = 0
     for kind in record_format.OF_RUN:
-        prefix = record_format.run_prefix(kind, run)
-        for key, value in view.reading.items(prefix):
-            if not key.startswith(prefix):
-                break
-            total += len(key) + len(value)
+        items = _items(view.reading, record_format.run_prefix(kind, run))
+        total += sum(len(key) + len(value) for key, value in items)
     return total
 
 
 def size_of_directory(path: Path) -> int:
-    """Bytes of the disk that a directory takes with all in it."""
+    """The bytes that a directory and everything in it occupy on the disk."""
     total = 0
     for one in path.rglob("*"):
         try:
             total += one.lstat().st_blocks * 512
         except FileNotFoundError:
-            continue  # a journal that was committed meanwhile
+            continue  # committed meanwhile
     return total
 
 
 def forget(opened: Opened, names: Iterable[str]) -> None:
-    """Take runs away with all that was recorded in them: all of them at once, or none.
+    """Delete runs with all their records: all of them or none.
 
-    Raises `UnknownRun`, and `RecordError` for a run that somebody has open for writing.
+    Raises `UnknownRun`, and `RecordError` for a run that is open for writing.
     """
     wanted = list(names)
     with opening_alone(opened):
@@ -329,7 +331,7 @@ def forget(opened: Opened, names: Iterable[str]) -> None:
 
 
 def _with_reserve(opened: Opened, work: Callable[[], None]) -> None:
-    """Do what makes room: where the disk has none, in the room that the store holds for this."""
+    """Run `work`, which makes room on the disk; if the disk is full, again without the reserve file."""
     try:
         work()
     except OSError as error:
@@ -341,7 +343,7 @@ def _with_reserve(opened: Opened, work: Callable[[], None]) -> None:
 
 
 def rename(opened: Opened, name: str, to: str) -> None:
-    """Give a run another name. Raises `UnknownRun`, `BadRun`, and `RecordError` if somebody writes to it."""
+    """Rename a run. Raises `UnknownRun`, `BadRun`, and `RecordError` if it is open for writing."""
     try:
         check_name(to, "a run's name")
     except BadName as error:
@@ -361,25 +363,7 @@ def _idle_run(opened: Opened, txn: WriteTransaction, name: str) -> int:
 
 
 def _names(txn: WriteTransaction) -> list[str]:
-    return [record_format.unpack_run(key, sealed).name for key, sealed in _under(txn, b"r")]
-
-
-def _under(txn: WriteTransaction, prefix: bytes) -> list[tuple[bytes, bytes]]:
-    found = []
-    for key, value in txn.items(prefix):
-        if not key.startswith(prefix):
-            break
-        found.append((key, bytes(value)))
-    return found
-
-
-def _keys(txn: WriteTransaction, prefix: bytes) -> list[bytes]:
-    found = []
-    for key, _ in txn.items(prefix):
-        if not key.startswith(prefix):
-            break
-        found.append(key)
-    return found
+    return [record_format.unpack_run(key, sealed).name for key, sealed in _items(txn, b"r")]
 
 
 def _forget_all(opened: Opened, txn: WriteTransaction, names: list[str]) -> None:
@@ -412,31 +396,31 @@ def _rename(txn: WriteTransaction, run: int, name: str, to: str) -> None:
 
 
 def compact(opened: Opened) -> None:
-    """Give the space of what was forgotten back to the disk; also while others read and write."""
+    """Give free space back to the disk; see `Store.compact`."""
     with opening_alone(opened):
         try:
             recover_journals(opened)
             opened.flush()
         except OSError as error:
             if not directory.is_disk_full(error):
-                raise  # else what is not committed stays in the journals, which compacting leaves alone
-        # The larger one first: what it gives back is room for the other.
+                raise  # without room, entries stay in the journals, which compacting does not touch
+        # The larger one first: the space it frees is room for the other.
         waiting = sorted((opened.values, opened.records), key=lambda one: one.path.stat().st_size)
         _with_reserve(opened, lambda: _compact(waiting))
 
 
 def _compact(waiting: list[Environment]) -> None:
-    """Compact each, the last first; those that are left had no room."""
+    """Compact each, the last first, and remove it from the list, so that a second call continues."""
     while waiting:
         waiting[-1].compact()
         waiting.pop()
 
 
 def copy(opened: Opened, target: Path, make: Callable[[Path], Any]) -> None:
-    """Copy a store as it is now to a place where there is none; also while others write to it.
+    """Copy a store to a new directory, also while others write to it.
 
-    `make` makes an empty store. What is copied ends where the copy began, at the earliest; a forward that goes on
-    reads as lost in it. One that fails or is interrupted leaves the place as it was.
+    The copy has everything that was recorded before it began; open forwards are lost in it. `make` completes the new
+    store. A copy that fails or is interrupted leaves the target as it was.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NoStore(f"{target} is there already; a store is copied to a place of its own")
@@ -457,7 +441,7 @@ def copy(opened: Opened, target: Path, make: Callable[[Path], Any]) -> None:
 
 
 def _copy_into(opened: Opened, target: Path) -> None:
-    # The journals first: what is committed meanwhile is in the records, and says how far it got in the journal.
+    # The journals first: the records say which of their entries were committed meanwhile.
     shutil.copytree(opened.journals, target / directory.JOURNALS, copy_function=_copy_if_there)
     for environment in (opened.records, opened.values):
         _copy_environment(environment, target)
@@ -470,8 +454,8 @@ def _copy_environment(environment: Environment, target: Path) -> None:
 
 def _copy_if_there(source: str, target: str) -> None:
     if not stat.S_ISREG(Path(source).lstat().st_mode if os.path.lexists(source) else 0):
-        return  # nothing of a store's: a device may never end
+        return  # not a file of a store; reading a device may never end
     try:
         shutil.copyfile(source, target)
     except FileNotFoundError:
-        pass  # committed and taken away meanwhile
+        pass  # committed and deleted meanwhile

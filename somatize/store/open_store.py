@@ -1,9 +1,8 @@
-"""Everything that one process holds of one store: files, locks, writers and the committing thread.
+"""The open files of a store in one process: LMDB files, locks, writers and the committing thread.
 
-A store is open at most once in a process, however many handles there are and by whatever path they name it; LMDB
-and POSIX locks both demand it. Its directory is held open, which is how it is found again where it was renamed.
-Handles count references. A forked child starts with nothing: what it inherited is its parent's, and is put aside the
-moment it is forked.
+A store is open at most once in a process, whatever the number of handles and paths, because LMDB and POSIX locks
+require it. Its directory is kept open, so that it is found again after it was renamed. Handles count references. In a
+forked child everything inherited is closed at once, because it belongs to the parent.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ _TIME = struct.Struct("<d")
 
 
 class UseTimes:
-    """Times of use that are not written yet, by the key of a name without its kind."""
+    """Times of last use of kept values that are not written yet, by the key of the name without its kind."""
 
     def __init__(self) -> None:
         self._times: dict[bytes, float] = {}
 
     def note(self, opened: Opened, key: bytes) -> None:
-        """It is used now."""
+        """Note a use at this moment."""
         self._times[key] = time.time()
         if len(self._times) % _BATCH == 0:
-            with suppress(NotWritten):  # it stays noted, until the disk has room
+            with suppress(NotWritten):  # kept until the disk has room
                 self.write(opened)
 
     def write(self, opened: Opened) -> None:
-        """Write down what is noted; where nothing may be written, let it go."""
-        times, self._times = self._times, {}  # in one step, so that no lock is needed
+        """Write the noted times; in a read-only store, drop them."""
+        times, self._times = self._times, {}  # in one step, so no lock is needed
         if times and opened.writable:
             try:
                 opened.values.write(lambda txn: _put_all(txn, times))
@@ -63,7 +62,7 @@ class UseTimes:
                 raise
 
     def noted(self) -> dict[bytes, float]:
-        """The times of use that are not written yet."""
+        """The times that are not written yet."""
         return self._times.copy()
 
 
@@ -73,7 +72,7 @@ def _put_all(txn: WriteTransaction, times: dict[bytes, float]) -> None:
 
 
 def last_used(reading: ReadTransaction, key: bytes, default: float) -> float:
-    """When a name was last used, as far as that was written down."""
+    """The written time of last use of a name, at least `default`."""
     held = reading.get(b"u" + key)
     return max(default, float(_TIME.unpack(held)[0])) if held is not None and len(held) == _TIME.size else default
 
@@ -81,11 +80,11 @@ def last_used(reading: ReadTransaction, key: bytes, default: float) -> float:
 T = TypeVar("T")
 
 _PATIENCE = 0.3
-"""Seconds that closing waits for those who read; what they take longer is left open until another is closed."""
+"""Seconds that closing waits for readers; if they take longer, the files are closed with the next store."""
 
 
 class OpenWriter(Protocol):
-    """The interface of a `Writer` to its store and to the committing thread."""
+    """The interface of `Writer` for its store and the committing thread; see there."""
 
     taken: Position
     closed_in_store: bool
@@ -93,7 +92,7 @@ class OpenWriter(Protocol):
 
     @property
     def id(self) -> int:
-        """Its number in the store."""
+        """Its id in the store."""
 
     @property
     def run(self) -> int:
@@ -101,69 +100,69 @@ class OpenWriter(Protocol):
 
     @property
     def fields(self) -> Sequence[str]:
-        """The fields it summarises."""
+        """The summarised fields."""
 
     @property
     def about(self) -> dict[str, Any]:
-        """What it is, as the store keeps it."""
+        """Its metadata, as stored."""
 
     @property
     def backlog(self) -> object:
-        """Entries that the disk did not take; false if there are none."""
+        """Entries that the disk refused; false if there are none."""
 
     @property
     def closing(self) -> bool:
-        """Whether nothing follows what it has written."""
+        """Whether nothing more is appended."""
 
     def is_abandoned(self) -> bool:
-        """Whether nobody can say anything more."""
+        """Whether its recorder is gone."""
 
     @property
     def has_more(self) -> bool:
-        """Whether something is not committed."""
+        """Whether its journals hold entries that are not committed."""
 
     def waiting_since(self) -> float | None:
-        """The time since which an open forward waits to be written, if one does."""
+        """The time since which the oldest open forward is unwritten; None if none is open."""
 
     def drain(self) -> None:
-        """Write what the disk did not take."""
+        """Append the entries that the disk refused."""
 
     def write_open_forwards(self, after: float) -> None:
-        """Write the forwards that have been open for so many seconds."""
+        """Write a part of each forward that has been open for so many seconds."""
 
     def end_of_journal(self) -> Position:
-        """The place up to which its journals are written."""
+        """The position at which its journals end."""
 
     def read_journal(self, generation: int, start: int, most: int) -> bytes:
-        """Bytes of one of its journals."""
+        """Up to `most` bytes of one of its journals."""
 
     def next_journal(self, generation: int) -> bool:
         """Go on to the next journal; False if there is none."""
 
     def close_without_errors(self) -> None:
-        """Close it where nobody is left to catch an error."""
+        """Close it; errors become warnings."""
 
     def close_in_child(self) -> None:
-        """Forget it in a forked child."""
+        """Close its descriptors in a forked child."""
 
 
 class CommitThread(Protocol):
-    """The interface of a `Committer` to writers and to its store."""
+    """The interface of `commit.Committer` for writers and its store."""
 
     idle: bool
 
     def begin(self) -> None:
-        """Tell it that there is something to do."""
+        """Wake it."""
 
     def flush(self) -> None:
-        """Return when all that was said before is committed."""
+        """Commit everything said before the call."""
 
     def stop(self) -> None:
         """End it."""
 
 
 class Opened:
-    """One store, as this process has it open. Made by `acquire`, which checks its format, let go of by `release`."""
+    """One store, open in this process. Opened by `acquire`, which checks its format, and closed by `release`."""
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         place.warn_if_remote(path)
@@ -175,14 +174,14 @@ class Opened:
         self._complete = False
         self.opening = threading.RLock()
         self.opening_held = False
-        """Whether whoever holds that holds the store's lock on opening."""
+        """Whether the holder of `opening` holds the store's lock on opening, too."""
         self.writers: dict[int, OpenWriter] = {}
         self.warned: set[str] = set()
         self.use_times = UseTimes()
         self._values: Environment | None = None
         self._gates: dict[int, tuple[RunGate, int]] = {}
         self.committer: CommitThread | None = None
-        """The thread that takes journals in; see `commit.committer_of`."""
+        """The committing thread; see `commit.committer_of`."""
         self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.locks = Locks(path / place.LOCKS, writable=self.writable)
@@ -205,7 +204,7 @@ class Opened:
         return self._path
 
     def follow(self) -> Path | None:
-        """The current path of its directory; None if it is gone."""
+        """The current path of the directory, which is noted; None if it is gone."""
         if place.identity(self._path) == self.identity:
             return self._path
         now = place.path_of(self._directory)
@@ -214,7 +213,7 @@ class Opened:
         return self.moved_to(now)
 
     def moved_to(self, path: Path) -> Path:
-        """Know that its directory now lies at `path`."""
+        """Note that the directory is now at `path`."""
         self._path = path
         for environment in (self.records, self._values):
             if environment is not None:
@@ -228,7 +227,7 @@ class Opened:
 
     @property
     def values(self) -> Environment:
-        """The file of kept values, opened when first asked for."""
+        """The LMDB file of values, opened on first use."""
         return self._values or _service.run(self._open_values)
 
     def _open_values(self) -> Environment:
@@ -240,7 +239,7 @@ class Opened:
         return self._values
 
     def gate(self, run: int) -> RunGate:
-        """The number gate of a run in this process; `leave_gate` gives it back."""
+        """The number gate of a run in this process, counted; `leave_gate` gives it back."""
         return _service.run(lambda: self._gate_of(run), undo=lambda _: self.leave_gate(run))
 
     def _gate_of(self, run: int) -> RunGate:
@@ -252,7 +251,7 @@ class Opened:
         return gate
 
     def leave_gate(self, run: int) -> None:
-        """Let go of what `gate` gave: the last writer of a run in this process takes no file with it."""
+        """Give back a gate; the last user closes it."""
         _service.run(lambda: self._leave_gate(run))
 
     def _leave_gate(self, run: int) -> None:
@@ -263,25 +262,25 @@ class Opened:
             gate.close()
 
     def is_within(self) -> bool:
-        """Whether this very thread is in the middle of writing or reading: then a handler of a signal asks.
+        """Whether this thread is in the middle of a write, so that the caller is a signal handler.
 
-        What it asks for must not wait for those that wait for this thread.
+        It must not wait for threads that wait for this one.
         """
         return any(gate.is_mine() for gate, _ in list(self._gates.values()))
 
     def is_alive(self, writer: int) -> bool:
-        """Whether the process of a writer lives, and has it open."""
+        """Whether a live process has the writer open."""
         from . import locks
 
         return writer in self.writers or self.locks.is_held(locks.of_writer(writer))
 
     def is_there(self) -> bool:
-        """Whether the store still lies where it was opened."""
+        """Whether the store still exists, also elsewhere."""
         path = self.follow()
         return path is not None and (path / place.LOCKS).exists()
 
     def must_be_writable(self) -> None:
-        """Raise `StoreReadOnly` where this process may not write, `DamagedStore` where what it takes is not there."""
+        """Raise `StoreReadOnly` if this process may not write, `DamagedStore` if a file needed for it is missing."""
         if not self.writable:
             wrong = place.part_faults(self.path)
             missing = [str(self.path / name) for name in (place.LOCKS, place.NUMBERS) if wrong[name]]
@@ -299,26 +298,26 @@ class Opened:
             self._complete = True
 
     def flush(self) -> None:
-        """Return when all that was said so far is committed."""
+        """Commit everything said so far."""
         if self.committer is not None:
             self.committer.flush()
             if any(writer.is_abandoned() for writer in list(self.writers.values())):
-                self.committer.begin()  # an interrupt may have kept a dropped recorder from telling it
+                self.committer.begin()  # a dropped recorder may have been interrupted before it did
 
     def finish(self) -> None:
-        """End what this process has to say to the store; what fails is warned about, as nobody is left to catch it."""
+        """Close all writers at the exit of the process; errors become warnings."""
         for writer in list(self.writers.values()):
             writer.exiting = True
             writer.close_without_errors()
 
     def close(self) -> bool:
-        """Let go of every file; False, and nothing is let go of, where somebody goes on reading."""
+        """Close every file; False, and nothing is closed, if a reader goes on."""
         if self.committer is not None:
             self.committer.stop()
         try:
             self.use_times.write(self)
         except SomatizeError:
-            pass  # when kept values were used; a full disk has no room for it
+            pass  # only times of use are lost, on a full disk
         environments = [one for one in (self.records, self._values) if one is not None]
         with ExitStack() as stack:
             if not all(stack.enter_context(one.shut(_PATIENCE)) for one in environments):
@@ -337,20 +336,20 @@ class Opened:
         self._directory = -1
 
     def before_fork(self) -> None:
-        """Let no transaction be open while the process is forked."""
+        """End all transactions before a fork."""
         for environment in (self.records, self._values):
             if environment is not None:
                 environment.before_fork()
 
     def after_fork(self) -> None:
-        """Go on, in the parent."""
+        """Allow transactions again, in the parent."""
         for environment in (self.records, self._values):
             if environment is not None:
                 environment.after_fork()
 
     def close_in_child(self) -> None:
-        """Put aside, in a forked child, what belongs to its parent. Nothing is written and no lock is touched."""
-        self.follow()  # handles of the child open it anew, where it lies now
+        """Close what a forked child inherited. Nothing is written and no lock is released."""
+        self.follow()  # handles of the child reopen it at its current path
         for environment in (self.records, self._values):
             if environment is not None:
                 environment.after_fork()
@@ -363,7 +362,7 @@ class Opened:
 
 _all: dict[tuple[int, int], Opened] = {}
 _lock = threading.RLock()
-"""Held while stores are opened and closed, which the thread of `_service` does, and while the process is forked."""
+"""Held while stores are opened and closed (in the thread of `_service`), and during a fork."""
 _reopening_lock = threading.RLock()
 _service = ServiceThread()
 
@@ -381,7 +380,7 @@ _held: set[_ReferenceState] = set()
 
 
 class Reference:
-    """A store that is held open. Given back once, at the latest when this is gone."""
+    """A counted reference to an open store, given back at the latest when it is garbage-collected."""
 
     __slots__ = ("__weakref__", "_state", "opened")
 
@@ -392,12 +391,12 @@ class Reference:
         _held.add(self._state)
 
     def give_back(self) -> None:
-        """The last one closes the store, or leaves that to a later call if it is read. A second call does nothing."""
+        """Give it back. The last one closes the store, or a later call does if it is being read. Idempotent."""
         if self._state.held and self.opened.pid == os.getpid():
             _service.run(partial(_give_back, self._state), certain=True)
 
     def forget(self) -> None:
-        """It is another process'."""
+        """Drop it without closing: it belongs to another process."""
         self._state.held = False
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -413,7 +412,7 @@ def _give_back(state: _ReferenceState) -> None:
 
 
 def hold(path: Path, *, make: bool = False) -> Reference:
-    """The store at `path`, opened in this process if it is not yet; `make` creates one where there is none.
+    """A reference to the store at `path`, opened if it is not open in this process; `make` creates a missing one.
 
     Raises what `directory.make`, `directory.check_format` and `Environment` raise.
     """
@@ -421,12 +420,12 @@ def hold(path: Path, *, make: bool = False) -> Reference:
 
 
 def in_service_thread(work: Callable[[], T]) -> T:
-    """Run `work` in the thread that opens and closes stores, where no signal handler comes."""
+    """Run `work` in the thread that opens and closes stores, where no signal handler interrupts it."""
     return _service.run(work, certain=True)
 
 
 def acquire(path: Path, *, make: bool = False) -> Opened:
-    """`hold`, for who sees to it that there is a `release` for every call."""
+    """`hold` for callers that call `release` once for each call."""
     return _service.run(lambda: _acquired(path, make=make), undo=release)
 
 
@@ -443,14 +442,14 @@ def _acquired(path: Path, *, make: bool) -> Opened:
             opened = _all.get(identity)
             if opened is None:
                 opened = _all[identity] = Opened(path, identity)
-            elif opened.follow() is None:  # this system does not say where a directory was moved to
+            elif opened.follow() is None:  # this system does not tell the path of an open directory
                 opened.moved_to(path)
             opened.references += 1
             return opened
 
 
 def release(opened: Opened) -> None:
-    """Give back what `acquire` gave; the last one closes the store, or leaves that to a later call if it is read."""
+    """Give back what `acquire` returned; the last call closes the store, or a later one if it is being read."""
     if opened.pid == os.getpid():
         _service.run(lambda: _released(opened), certain=True)
 
@@ -470,7 +469,7 @@ def _released(opened: Opened) -> None:
 
 
 def reopening_lock() -> AbstractContextManager[Any]:
-    """The lock that is held while a forked child opens what it inherited; a child has its own."""
+    """The lock under which a forked child reopens stores; each child has its own."""
     return _reopening_lock
 
 
@@ -510,11 +509,11 @@ atexit.register(_at_exit)
 
 
 def journal_files(opened: Opened) -> list[Path]:
-    """The journals there are, in order of writer and generation."""
+    """The paths of the journals, by writer and generation."""
     directory = opened.journals
     try:
         with os.scandir(directory) as entries:
-            # What is no file is none: to open a pipe waits for ever. `check` names it.
+            # Files only: opening a pipe would wait for ever. `check` reports others.
             names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     except FileNotFoundError:
         return []  # a copy that lost empty directories

@@ -4,13 +4,13 @@
 ``n`` digest of a run's name              the run's number
 ``r`` run                                 `RunInfo`: totals, so that listing runs reads nothing else
 ``v`` run, writer                         nothing; the writers of a run
-``w`` writer                              `WriterInfo`: who it is, and how far its journal was taken in
+``w`` writer                              `WriterInfo`: its metadata, and how far its journals are committed
 ``c`` run, first forward, writer          a chunk: the columns of a block of rows (`Chunk`)
 ``b`` run, first forward, writer          the packed facts of those rows, one after the other
 ``p`` run, forward, writer, position      packed facts that came in parts, or after their row was stored
-``o`` run, forward                        a forward still going when it was stored
-``l`` run, forward                        the nodes a lost forward was in
-``a`` run, writer                         what a writer says about the run
+``o`` run, forward                        a forward that was open when it was stored
+``l`` run, forward                        the nodes that were running in a lost forward
+``a`` run, writer                         metadata of the run, as given by a writer
 ``t`` run, digest of a task's id          the last fact of an open task (`rows.OpenTasks`)
 ``i``                                     the number the next run gets; numbers are never used again
 ========================================  =====================================================
@@ -18,11 +18,9 @@
 Numbers in keys are big-endian, so that keys sort as numbers do. Every value begins with its CRC-32, which covers
 the key too; a chunk has one per column, and in it one per row for the packed facts.
 
-Numbers stand as machine words. The text of a said value stands as a word only where the word's `repr` is that
-text, for each value of the column; else the texts stand there themselves. So what is read is always the very text
-that was said, and a curve of floats needs no parsing. A value that is absent (None) is not an empty text.
-
-Words are little-endian.
+Numbers are stored as little-endian machine words. A column of texts is stored as words only if the `repr` of each word
+is the text; otherwise as texts. So reading returns the exact texts, and a curve of floats needs no parsing. An absent
+value (None) differs from an empty text.
 """
 
 from __future__ import annotations
@@ -47,10 +45,10 @@ OK, BROKE, INTERRUPTED, LOST, OPEN = 1, 2, 3, 4, 5
 STATES = {OK: "ok", BROKE: "broke", INTERRUPTED: "interrupted", LOST: "lost", OPEN: "open"}
 
 OWN = 2**64 - 1
-"""The forward number under which a run's own record has its facts."""
+"""The forward number of the facts of a run as a whole."""
 
 OF_RUN = (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t")
-"""The kinds of key that belong to one run, whose number follows."""
+"""The kinds of keys of one run; its number follows the kind."""
 
 NEXT_RUN = b"i"
 _RUN = struct.Struct(">I")
@@ -77,11 +75,11 @@ class RunInfo(NamedTuple):
     last: int = 0
     highest: int = -1
     span: int = 0
-    """The most by which the last number of a block is above its first: how far back a search has to look."""
+    """The largest difference of the last and first number of a block: how far back a search has to begin."""
 
 
 class WriterInfo(NamedTuple):
-    """A writer, and how far its journals are in the store: all before `generation`, and `offset` bytes of that one."""
+    """A writer; its journals are committed before `generation`, and that one up to `offset` bytes."""
 
     run: int
     generation: int
@@ -111,7 +109,7 @@ def run_writer_key(kind: bytes, run: int, writer: int) -> bytes:
 
 
 def forward_key(kind: bytes, run: int, forward: int) -> bytes:
-    """A key of kind ``o`` or ``l``, or where the keys ``p`` of a forward begin."""
+    """A key of kind ``o`` or ``l``, or the prefix of the keys ``p`` of a forward."""
     return kind + _RUN_FORWARD.pack(run, forward)
 
 
@@ -162,7 +160,7 @@ def seal(key: bytes, value: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: Buffer) -> bytes:
-    """The value, if it is the one that was sealed under this key; raises `BadValue`."""
+    """The value without its checksum; raises `BadValue` if that does not match the value and the key."""
     value = bytes(sealed[4:])
     if len(sealed) < 4 or _CRC.unpack_from(sealed)[0] != crc32(value, crc32(key)):
         raise BadValue(f"the value under {key!r} does not carry its checksum")
@@ -191,7 +189,7 @@ def unpack_run(key: bytes, sealed: Buffer) -> RunInfo:
 
 
 def unpack_totals(key: bytes, sealed: Buffer) -> tuple[str, tuple[int, ...]]:
-    """The fields of a `RunInfo`, unpacked without making one, because a listing unpacks thousands."""
+    """The name and the packed totals (checksum first) of a `RunInfo`, for listings of thousands of runs."""
     whole = bytes(sealed)
     totals = _SEALED.unpack_from(whole) if len(whole) >= _SEALED.size else (-1,)
     if totals[0] != crc32(whole[4:], crc32(key)):
@@ -212,35 +210,35 @@ def unpack_writer(key: bytes, sealed: Buffer) -> WriterInfo:
 
 
 Texts = list[str | float | None] | None
-"""The text of each summarised field, None where it was not said; None altogether where none was.
+"""The text of each summarised field, None for an absent one; None altogether if all are absent.
 
-A float stands for the text that is its `repr`: a column of them is packed without writing and reading each.
+A float stands for the text that is its `repr`, so that a column of floats is packed without formatting and parsing.
 """
 COUNTED = frozenset({"ran", "recalled", "failed"})
-"""The kinds that count as a node having its turn."""
+"""The kinds of facts that count as a node turn."""
 MARK = b"\xa2id"
-"""The bytes that a packed fact of an open task contains: the key ``id``."""
+"""Bytes that every packed fact of an open task contains: the key ``id``."""
 WHOLE_UP_TO = 256 << 10
-"""Characters up to which a text of a fact is kept whole. A longer one is cut there and says how long it was."""
+"""The length in characters at which a text of a fact is cut; the cut text says how long it was."""
 _LOOK_CLOSER = 512 << 10
 _KIND = itemgetter("fact")
 _OURS = frozenset({*KINDS, "throughput", "machine", "log", "task"})
-"""The kinds of which the library says the fields."""
+"""The kinds of facts whose fields the library defines."""
 _SHAPES, _LONGEST = 64, 4096
 Shape = tuple[int, list[tuple[int, int, str]]]
-"""The shape of a sequence of kinds: the number of node turns, and the places of summarised fields: of the fact, of
-the column, and the name in the fact."""
+"""For a sequence of kinds: the number of node turns, and (index of the fact, index of the column, field) of each
+summarised field."""
 
 
 def field_path(name: str) -> str:
-    """The full path of what a curve or a column is asked for by: ``loss`` is its ``loss.value``."""
+    """The full path of the name of a curve or column: ``loss`` means ``loss.value``."""
     if not name.isascii():
-        name = encodable(name)  # as it stands in the facts
+        name = encodable(name)  # as facts are stored
     return name if "." in name else f"{name}.value"
 
 
 def readings(name: str) -> tuple[str, ...]:
-    """The paths that a name may mean: ``val.loss`` is the `loss` of `val` facts, or the value of `val.loss` facts."""
+    """The paths that a name can mean: ``val.loss`` is the `loss` of `val` facts, or the value of `val.loss` facts."""
     path = field_path(name)
     if "." not in name or path.endswith(".value") or parted_path(path)[0] in _OURS:
         return (path,)
@@ -248,13 +246,13 @@ def readings(name: str) -> tuple[str, ...]:
 
 
 def parted_path(path: str) -> tuple[str, str]:
-    """The kind and the name that a full path is made of."""
+    """The kind and the field of a full path."""
     kind, _, field = path.rpartition(".")
     return kind, field
 
 
 def last_said(told: Iterable[Fact], path: str) -> str | None:
-    """The last value of a field, such as ``loss.value``, among facts."""
+    """The last text of a field, such as ``loss.value``, among facts; None if there is none."""
     kind, field = parted_path(path)
     text = None
     for fact in told:
@@ -264,7 +262,7 @@ def last_said(told: Iterable[Fact], path: str) -> str | None:
 
 
 class Packer:
-    """Packs facts, and picks out the summarised fields. Not for two threads at once."""
+    """Packs facts and extracts the summarised fields. Not thread-safe."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._pack: Callable[[Any], bytes] = msgpack.Packer().pack
@@ -276,7 +274,7 @@ class Packer:
         self._shapes: dict[tuple[str | None, ...], Shape] = {}
 
     def pack(self, facts: list[Fact]) -> tuple[bytes, int, Texts]:
-        """The packed facts, how many nodes had their turn in them, and the text said last of each summarised field."""
+        """The packed facts, the number of node turns in them, and the last text of each summarised field."""
         texts: Texts = None
         try:
             nodes, wanted = self._shapes[tuple(map(_KIND, facts))]
@@ -297,7 +295,7 @@ class Packer:
         return packed[1 if count < 16 else 3 if count < 65536 else 5 :], nodes, texts
 
     def _shape(self, facts: list[Fact]) -> Shape:
-        """Looked at closely once for each sequence of kinds: most forwards of a run tell the same."""
+        """The shape of facts, cached by their kinds: most forwards of a run have the same."""
         kinds = [fact.get("fact") for fact in facts]
         nodes = sum(kind in COUNTED for kind in kinds)
         wanted = [
@@ -310,7 +308,7 @@ class Packer:
         return nodes, wanted
 
     def pack_one(self, fact: Fact, given: Mapping[str, Any]) -> tuple[bytes, bytes, Texts]:
-        """One packed fact, its packed summary, and its summarised fields; `given` is what the fact was made of."""
+        """One packed fact, its packed summary, and its summarised fields; `given` has the values before conversion."""
         packed = self._pack(fact)
         if len(packed) > _LOOK_CLOSER:
             packed = self._shortened([fact])[1:]
@@ -321,14 +319,14 @@ class Packer:
         for index, field in fields:
             if field in fact:
                 value = given.get(field)
-                # A NaN is its text: what else its bits say, a text does not, and the curve is to be the same from both.
+                # A NaN as text: other bits of a NaN are lost in a text, and the curve must not depend on the way.
                 texts[index] = value if type(value) is float and value == value else fact[field]
         if texts == self._unsaid:
-            return packed, b"", None  # none of them is in it
+            return packed, b"", None
         return packed, self._pack(texts), texts
 
     def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:
-        """The packed summary of an entry: the texts, and the nodes a forward is in that goes on."""
+        """The packed summary of an entry: the texts and, for an open forward, the running nodes."""
         if inside is not None:
             return self._pack([*(texts or self._unsaid), inside])
         return self._pack(texts) if texts is not None else b""
@@ -340,7 +338,7 @@ class Packer:
 
 
 def shortened(fact: Fact) -> Fact:
-    """The same fact, each text of it cut at a character if it is too long to keep."""
+    """The fact with texts that are too long cut."""
     if all(len(text) <= WHOLE_UP_TO for text in fact.values()):
         return fact
     return {key: text if len(text) <= WHOLE_UP_TO else _cut(text) for key, text in fact.items()}
@@ -351,7 +349,7 @@ def _cut(text: str) -> str:
 
 
 def unpack(bodies: Iterable[bytes]) -> Iterator[Fact]:
-    """The facts in packed bodies, in order. Raises ValueError for what is no packed fact."""
+    """The facts in packed bodies, in order. Raises ValueError for anything else."""
     for body in bodies:
         unpacker = msgpack.Unpacker(max_buffer_size=0, strict_map_key=True)
         unpacker.feed(body)
@@ -361,7 +359,7 @@ def unpack(bodies: Iterable[bytes]) -> Iterator[Fact]:
             yield fact
 
 
-_HEAD = struct.Struct("<II")  # the directory's length and checksum
+_HEAD = struct.Struct("<II")  # the length and the checksum of the directory
 _ABSENT = "?"
 T = TypeVar("T")
 
@@ -378,12 +376,12 @@ def pack_chunk(rows: int, columns: Mapping[str, tuple[str, bytes]]) -> bytes:
 
 
 class Chunk:
-    """A packed chunk, of which columns are decoded when asked for."""
+    """A packed chunk; columns are decoded on access."""
 
     __slots__ = ("_body", "_directory", "rows")
 
     def __init__(self, packed: Buffer) -> None:
-        """Raises `BadValue` if the directory does not carry its checksum."""
+        """Raises `BadValue` if the checksum of the directory does not match."""
         if len(packed) < _HEAD.size:
             raise BadValue("a chunk is cut off")
         size, crc = _HEAD.unpack_from(packed)
@@ -398,11 +396,11 @@ class Chunk:
 
     @property
     def names(self) -> list[str]:
-        """The columns there are."""
+        """The names of its columns."""
         return list(self._directory)
 
     def raw(self, name: str) -> tuple[str, bytes]:
-        """An encoded column; raises `BadValue` if it does not carry its checksum."""
+        """An encoded column; raises `BadValue` if its checksum does not match."""
         kind, at, size, crc = self._directory[name]
         body = bytes(self._body[at : at + size])
         if len(body) < size or zlib.crc32(body) != crc:
@@ -414,11 +412,11 @@ class Chunk:
         return integers(*self.raw(name), self.rows)
 
     def texts(self, name: str, start: int = 0) -> list[str | None]:
-        """A column of texts from a row on, None where one is absent."""
+        """A column of texts from a row on, None for absent ones."""
         return texts(*self.raw(name), self.rows, start)
 
     def said(self, name: str, start: int = 0) -> list[str | float | None]:
-        """`texts`, but a float for a text that is its `repr`, where the column stands so: what `pack_texts` takes."""
+        """`texts`, but as floats if the column is stored as floats; `pack_texts` takes the result."""
         kind, body = self.raw(name)
         mask, kind, body = _masked(kind, body, self.rows)
         if kind != "d":
@@ -427,12 +425,12 @@ class Chunk:
         return floats if mask is None else _spread(mask[start:], floats)
 
     def numbers(self, name: str) -> tuple[bytes | None, Sequence[float]]:
-        """A column of texts as the numbers they are; see `numbers`."""
+        """A column of texts as numbers; see `numbers`."""
         return numbers(*self.raw(name), self.rows)
 
 
 def pack_integers(values: Sequence[int]) -> tuple[str, bytes]:
-    """Encode whole numbers of 64 bits, in the fewest bytes of a few ways."""
+    """Encode integers of 64 bits: as a range, a constant, or words of the fewest bytes."""
     first, last = values[0], values[-1]
     if last - first == len(values) - 1 and list(values) == list(range(first, last + 1)):
         return "r", first.to_bytes(8, "little", signed=True)
@@ -493,7 +491,7 @@ def numbers(kind: str, body: bytes, rows: int) -> tuple[bytes | None, Sequence[f
 
 
 def number(text: str) -> float | None:
-    """The number that a said text is, or None: of what Python reads as a float, only what is written as one."""
+    """The number that a text denotes, or None. Underscores and blanks, which `float` accepts, are refused."""
     try:
         return None if "_" in text or text[:1].isspace() or text[-1:].isspace() else float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Opening of a writer: journals of dead ones are taken in, the run gets its number, counting begins.
+"""Opening a writer: commit the journals of dead writers, register the run, and set up its numbering.
 
-All of it happens under one lock of the store, so that two processes that open a run at once agree on who is alone.
+All of this holds one lock of the store, so that two processes that open a run at once agree on who is alone.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _SLICE = 4 << 20
 
 @contextmanager
 def opening_alone(opened: Opened) -> Iterator[None]:
-    """Hold the store's lock on opening: no writer comes or is repaired meanwhile. Those at work go on."""
+    """Hold the store's lock on opening: no writer is opened or recovered meanwhile. Open writers are not affected."""
     opened.must_be_writable()
     with opened.opening:
-        within = opened.opening_held  # by this very thread, which a signal's handler came in the middle of
+        within = opened.opening_held  # by this thread, if a signal handler interrupted it
         try:
             opened.opening_held = True
-            opened.locks.hold(locks.OPENING)  # also within: what was interrupted may not have come so far
+            opened.locks.hold(locks.OPENING)  # again if held: the interrupted call may not have taken it yet
             yield
         finally:
             opened.opening_held = within
@@ -52,15 +52,15 @@ def opening_alone(opened: Opened) -> Iterator[None]:
 def open_writer(
     reference: Reference, name: str, fields: Sequence[str], taken: Callable[[Writer], object] | None = None
 ) -> Writer:
-    """A new writer on a run, which is made if the store has none of that name.
+    """Open a writer of a run; the run is registered if the store has none of that name.
 
-    Raises `StoreReadOnly`, and `StoreError` where the run cannot be entered, before anything is computed. The writer
-    keeps the reference that it was given, and gives it back when it closes. `taken` is called with it at the end, as
-    what is returned may be lost to an interrupt.
+    The writer keeps `reference` and gives it back when it closes. `taken` is called with the writer before it is
+    returned, because an interrupt could lose the returned object. Raises `StoreReadOnly`, and `StoreError` if the
+    run cannot be registered.
     """
     opened = reference.opened
     for left in [one for one in list(opened.writers.values()) if one.is_abandoned()]:
-        left.close_without_errors()  # recorders that were dropped: their files go before more are opened
+        left.close_without_errors()  # recorders that were dropped: close their files before opening more
     with opening_alone(opened):
         try:
             recover_journals(opened)
@@ -91,11 +91,11 @@ def _begin_journal(writer: Writer) -> None:
     try:
         writer.start_journal()
     except OSError:
-        pass  # it keeps in memory what it is told, and tries again with each entry
+        pass  # entries are kept in memory, and each one tries again
 
 
 def identity() -> dict[str, Any]:
-    """The identity of this process beyond its pid, which is reused."""
+    """What identifies this process: pids are reused."""
     return {
         "pid": os.getpid(),
         "host": encodable(socket.gethostname()),
@@ -114,7 +114,7 @@ def _read(path: str) -> str:
 
 
 def _started() -> str:
-    # The 22nd field: clock ticks since the machine started. What stands before the last ")" may hold blanks.
+    # The 22nd field: clock ticks since boot. The name before the last ")" may contain blanks.
     fields = _read("/proc/self/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 else ""
 
@@ -144,10 +144,10 @@ def _register(txn: WriteTransaction, name: str) -> int:
 
 
 def _number_finder(opened: Opened, run: int) -> Callable[[], int]:
-    """A function that computes the run's next number. It reads the journals only when called."""
+    """A function that computes the next forward number of a run, from its journals and records."""
 
     def following() -> int:
-        # The journals first: what has left one by the time it is looked at is in the records then.
+        # The journals first: an entry that is no longer in one by then is in the records.
         appended = max((_highest_in(path, run) for path in journal_files(opened)), default=-1)
         return max(appended, opened.records.read_retried(lambda reading: _highest(reading, run))) + 1
 
@@ -179,7 +179,7 @@ def _highest_in(path: Path, run: int) -> int:
 
 
 def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
-    """Let the run's gate count, unless it does: for another writer of this process, or one that a handler opened."""
+    """Start the numbering of the run's gate, unless another writer of this process did."""
 
     def others() -> set[int]:
         return live_writers(opened, writer.run) - set(opened.writers)
@@ -193,7 +193,7 @@ def _join(opened: Opened, writer: Writer, following: Callable[[], int]) -> None:
 
 
 def live_writers(opened: Opened, run: int | None = None) -> set[int]:
-    """The writers of a run, or of all, whose processes live, this one included."""
+    """The ids of the live writers of a run, or of all runs, including those of this process."""
     live: set[int] = set()
     for path in journal_files(opened):
         writer, _ = journal.parse_name(path) or (0, 0)
@@ -210,7 +210,7 @@ def live_writers(opened: Opened, run: int | None = None) -> set[int]:
 
 
 def recover_journals(opened: Opened) -> None:
-    """Take in the journals of writers that are gone, and end what they left open. Call it alone at the door."""
+    """Commit the journals of dead writers and mark their open forwards as lost. Call it within `opening_alone`."""
     for path in journal_files(opened):
         writer, generation = journal.parse_name(path) or (0, 0)
         if writer in opened.writers or not opened.locks.take(locks.of_writer(writer)):
@@ -228,7 +228,7 @@ def _recover_file(opened: Opened, path: Path, writer: int, generation: int) -> N
     try:
         file = Descriptor(path)
     except FileNotFoundError:
-        return  # its writer was closing, and took it away since it was listed
+        return  # its writer closed since it was listed
     try:
         start = os.pread(file.fileno(), 1 << 16, 0)
         found = journal.read_header(start)
@@ -245,8 +245,8 @@ def _recover_rest(
     opened: Opened, fd: int, path: Path, writer: int, generation: int, found: tuple[dict[str, Any], int]
 ) -> None:
     about, at = found
-    # Asked in a write transaction: one that is killed between the commit and the word that it took place leaves
-    # readers with the snapshot before it, and only the next writer notices.
+    # Read in a write transaction: after a process was killed between a commit and its publication, read transactions
+    # still see the snapshot before it.
     known = opened.records.write(lambda txn: writer_info(txn, writer))
     if known is not None and (known.generation, known.offset) >= (generation, at):
         if known.closed or known.generation > generation:
@@ -266,7 +266,7 @@ def _recover_rest(
 
 
 def _close_orphans(opened: Opened) -> None:
-    """End what is open in the store though its writer is gone with its journal, as after a power cut."""
+    """Mark forwards as lost that are open though their writer and its journal are gone, as after a power cut."""
     for run, writer in opened.records.read_retried(lambda reading: set(_orphans(opened, reading))):
         opened.records.write(lambda txn: end_open(txn, run, writer, ()))  # noqa: B023
 
@@ -278,6 +278,6 @@ def _orphans(opened: Opened, reading: ReadTransaction) -> Iterator[tuple[int, in
         try:
             writer = record_format.unpack_map(key, sealed)["writer"]
         except BadValue:
-            continue  # readers name it, and `check` does
+            continue  # reported by readers and by `check`
         if not opened.is_alive(writer):
             yield record_format.run_of(key), writer

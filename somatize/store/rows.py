@@ -1,7 +1,7 @@
-"""Rows of forwards: made of journal entries and cut into blocks; and the tasks that are open.
+"""Rows of forwards: read from journal entries, cut into blocks; and open tasks.
 
-An open task is said again and again, and only its last fact counts. So that fact is kept apart from records, under the
-task's `id`, until the task's end is said.
+An open task is reported again and again, and only its last fact counts. That fact is stored apart from records, under
+the `id` of the task, until the end of the task is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = b"t"
 
 
 class TaskFact(NamedTuple):
-    """The last fact of an open task: its forward (`record_format.OWN` for none), when in µs, and the fact."""
+    """The last fact of an open task: its forward (`record_format.OWN` for none), its time in µs, and the fact."""
 
     forward: int
     when: int
@@ -36,7 +36,7 @@ class TaskFact(NamedTuple):
 
 
 class OpenTasks:
-    """The tasks in a stretch of a journal: those open at its end, and those that ended in it."""
+    """The tasks in a stretch of a journal: those open at its end (`told`), and those that ended in it."""
 
     __slots__ = ("ended", "told")
 
@@ -45,11 +45,11 @@ class OpenTasks:
         self.ended: set[str] = set()
 
     def extract(self, forward: int, when: int, body: bytes) -> bytes:
-        """Packed facts, which are given back without those of open tasks."""
+        """Note the facts of open tasks among packed facts; returns the other facts, packed."""
         try:
             facts = list(unpack([body]))
         except ValueError:
-            return body  # damaged: it is for a reader to say so
+            return body  # damaged: reported when it is read
         kept = [fact for fact in facts if not self._extracts(forward, when, fact)]
         return body if len(kept) == len(facts) else b"".join(map(msgpack.packb, kept))
 
@@ -72,7 +72,7 @@ def task_key(run: int, identity: str) -> bytes:
 
 
 def store_open_tasks(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
-    """Put what is said of open tasks in the place of what was said before, and take away those that ended."""
+    """Store the last facts of open tasks, and delete those of tasks that ended."""
     for identity in tasks.ended:
         txn.delete(task_key(run, identity))
     for identity, told in tasks.told.items():
@@ -81,7 +81,7 @@ def store_open_tasks(txn: WriteTransaction, run: int, tasks: OpenTasks) -> None:
 
 
 def stored_open_tasks(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
-    """The tasks of a run that are open as far as is committed; a damaged one is left out, for `check` to name."""
+    """The open tasks of a run among committed facts; damaged ones are left out (`check` reports them)."""
     prefix = record_format.run_prefix(KIND, run)
     for key, sealed in reading.items(prefix):
         if not key.startswith(prefix):
@@ -93,7 +93,7 @@ def stored_open_tasks(reading: ReadTransaction, run: int) -> Iterable[TaskFact]:
 
 
 def open_tasks_after(committed: Iterable[TaskFact], tails: Iterable[OpenTasks]) -> list[TaskFact]:
-    """The tasks that are open, with what journals say beyond what is committed."""
+    """The open tasks by time: the committed ones, updated by the journals."""
     found = {told.fact["id"]: told for told in committed}
     for tail in tails:
         for identity in tail.ended:
@@ -103,17 +103,17 @@ def open_tasks_after(committed: Iterable[TaskFact], tails: Iterable[OpenTasks]) 
 
 
 Position = tuple[int, int]
-"""A place in a writer's journals: the generation, and bytes of that."""
+"""A position in the journals of a writer: the generation, and an offset in bytes."""
 
 FORWARD, STATE, NODES, TOOK_US, WHEN, TEXTS, BODY = range(7)
 Line = list[Any]
-"""One record, as a list of these seven: it is made once per forward, and turned into columns by a single `zip`."""
+"""One record, as a list of these seven values, so that a single `zip` makes columns of many."""
 
 
 MOST_ROWS = 2048
 MOST_BYTES = 512 << 10
 UNKNOWN = -1
-"""Stands in a column for a duration that is not known."""
+"""The code of an unknown duration in a column."""
 _NUMBERS = ("forward", "state", "nodes", "took_us", "when", "end", "crc")
 _ENDS = 5
 
@@ -133,7 +133,7 @@ class Block:
 
     @classmethod
     def of(cls, lines: Sequence[Line], fields: Sequence[str]) -> Block:
-        """A block of complete records."""
+        """A block of the given records."""
         forwards, states, nodes, took, whens, said, bodies = zip(*lines, strict=True)
         known = [UNKNOWN if us == NO_TIME else us for us in took] if NO_TIME in took else took
         columns = (forwards, states, nodes, known, whens, accumulate(map(len, bodies)), map(crc32, bodies))
@@ -151,13 +151,13 @@ class Block:
         body: bytes,
         fields: Sequence[str],
     ) -> Block:
-        """A block of columns as the machine holds them, what was said of each field, and the facts."""
+        """A block of columns as machine words, the values of each summarised field, and the packed facts."""
         numbers = {name: array("q", column) for name, column in zip(_NUMBERS, words, strict=True)}
         return cls(numbers, dict(zip(fields, said, strict=True)), body)
 
     @classmethod
     def stored(cls, chunk: Chunk, body: bytes) -> Block:
-        """A block as it was stored; raises `BadValue`."""
+        """A stored block; raises `BadValue`."""
         numbers = {name: array("q", chunk.integers(name)) for name in _NUMBERS}
         fields = {name: chunk.said(name) for name in chunk.names if name not in _NUMBERS}
         return cls(numbers, fields, body)
@@ -166,7 +166,7 @@ class Block:
         return len(self.numbers["forward"])
 
     def lines(self, fields: Sequence[str]) -> Iterable[Line]:
-        """Its rows one by one; the reverse of `of`."""
+        """Its rows, as `of` takes them."""
         columns = [self.numbers[name] for name in _NUMBERS[:_ENDS]]
         ends = self.numbers["end"]
         said = zip(*(self.fields[field] for field in fields), strict=True) if fields else ([] for _ in ends)
@@ -176,7 +176,7 @@ class Block:
             before = end
 
     def followed_by(self, other: Block) -> Block:
-        """Both, as one."""
+        """The concatenation of this block and another."""
         numbers = {name: self.numbers[name] + other.numbers[name] for name in _NUMBERS}
         numbers["end"] = self.numbers["end"] + array("q", [len(self.body) + end for end in other.numbers["end"]])
         fields = {
@@ -186,15 +186,14 @@ class Block:
         return Block(numbers, fields, self.body + other.body)
 
     def packed(self) -> bytes:
-        """The chunk of its columns."""
-        pack_words = pack_integers if speedups.MODULE is None else speedups.MODULE.words
-        columns = {name: pack_words(values) for name, values in self.numbers.items()}
+        """Its columns, packed as a chunk."""
+        columns = {name: pack_integers(values) for name, values in self.numbers.items()}
         columns.update({name: pack_texts(values) for name, values in self.fields.items()})
         return pack_chunk(len(self), columns)
 
 
 def cut(lines: list[Line], fields: Sequence[str]) -> Iterable[Block]:
-    """Complete records as blocks, none of them too large."""
+    """Blocks of the given records, of at most `MOST_ROWS` rows and, but for single rows, `MOST_BYTES` bytes."""
     ends = list(accumulate([len(line[BODY]) for line in lines]))
     start = 0
     while start < len(lines):
@@ -210,13 +209,13 @@ _SIZE = struct.Struct("<I")
 
 
 class JournalRow:
-    """One forward as far as a stretch of a journal tells.
+    """The entries of one forward in a stretch of a journal.
 
-    `started` says that the stretch holds its first entry; `ended` that it holds its last. A row that did neither is
-    facts said after a forward whose row is stored, or a further part of one that was open then. `crc` is that of
-    its facts, end to end, and `at` the place of its first entry among all that its writer wrote.
+    `started`: the stretch has its first entry; `ended`: the last. If neither is set, the row continues a stored or
+    still-open forward. `crc` is the checksum of all its facts, `at` the position of its first entry among everything
+    its writer wrote.
 
-    The defaults stand on the class because tens of thousands of rows are made a second.
+    The defaults are class attributes because tens of thousands of rows are made a second.
     """
 
     state = OPEN
@@ -236,11 +235,11 @@ class JournalRow:
 
     @property
     def body(self) -> bytes:
-        """Its packed facts, in the order they were told."""
+        """Its packed facts, in order."""
         return self._body if self._rest is None else b"".join((self._body, *self._rest))
 
     def add(self, body: bytes, summary: bytes) -> None:
-        """More facts of the same forward."""
+        """Add facts of the same forward."""
         self.crc = crc32(body, self.crc)
         if len(self._body) < _SHORT:
             self._body += body
@@ -251,7 +250,7 @@ class JournalRow:
             self.summary = _merged(self.summary, summary) if self.summary else summary
 
     def texts(self, fields: Sequence[str]) -> dict[str, str]:
-        """The summarised fields that were said."""
+        """The texts of the summarised fields that have one."""
         values = msgpack.unpackb(self.summary) if self.summary else ()
         return {
             field: repr(text) if type(text) is float else text
@@ -260,7 +259,7 @@ class JournalRow:
         }
 
     def inside(self, fields: Sequence[str]) -> list[str]:
-        """The nodes it was in when it was last written down, if it went on then."""
+        """The nodes that were running when its last part was written; empty once it ended."""
         values = msgpack.unpackb(self.summary) if self.summary else ()
         return list(values[len(fields)]) if len(values) > len(fields) else []
 
@@ -274,16 +273,16 @@ def _merged(first: bytes, second: bytes) -> bytes:
 
 
 def summaries(rows: Sequence[JournalRow]) -> list[list[Any] | None]:
-    """The unpacked summary of each row, or None: one pass over all of them."""
+    """The unpacked summary of each row, or None."""
     unpacker = msgpack.Unpacker(max_buffer_size=0)
     unpacker.feed(b"".join([row.summary or _NOTHING for row in rows]))
     return list(unpacker)
 
 
 class JournalRows:
-    """The rows of a stretch of one writer's journal, by forward, and what it says about its run.
+    """The rows of a stretch of one writer's journal, by forward, and the run metadata in it.
 
-    `base` is where the stretch begins in its file, `read_to` where its last whole entry ends, 0 if there is none.
+    `read_to` is the offset in the file at which its last valid entry ends, 0 if there is none.
     """
 
     def __init__(self, writer: int, fields: Sequence[str], generation: int = 0) -> None:
@@ -298,7 +297,7 @@ class JournalRows:
         self._position = generation << 40
 
     def read(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> JournalRows:
-        """Take in the entries that follow, in their order; `turn` is called every few dozen of them."""
+        """Read entries; `base` is the offset of the buffer in its file. `turn` is called every few dozen entries."""
         rows, unpack, at, end = self.rows, journal.ENTRY.unpack_from, 0, len(buffer)
         position = self._position + base
         while at + ENTRY_HEAD <= end:
@@ -337,7 +336,7 @@ class JournalRows:
         return self
 
     def read_blocks(self, buffer: bytes, base: int, turn: Callable[[], object] | None = None) -> None:
-        """`read` for who stores the rows: those that are complete in the stretch are `blocks`, where that is quick."""
+        """`read`, but in C complete records become `blocks` at once; only the other entries become rows."""
         end = 0
         if speedups.MODULE is not None:
             found, odd, end = speedups.MODULE.rows(buffer, len(self.fields), MOST_ROWS, MOST_BYTES)
@@ -350,7 +349,7 @@ class JournalRows:
             self.read(buffer[end:], base + end, turn)
 
     def complete(self) -> list[Line]:
-        """The rows that are wholly in this stretch, as lines."""
+        """The rows that started and ended in this stretch, as lines."""
         rows = [row for row in self.rows.values() if row.started and row.ended and row.forward != OWN]
         return [
             [row.forward, row.state, row.nodes, row.took_us, row.when, texts and texts[: len(self.fields)], row.body]
@@ -359,7 +358,7 @@ class JournalRows:
 
 
 def find_chunk(txn: Any, run: int, forward: int, span: int, writer: int | None = None) -> bytes | None:
-    """The key of the chunk that may hold a forward of a writer."""
+    """The key of the chunk that has a forward, of one writer or of any; None if there is none."""
     start = record_format.block_key(b"c", run, max(0, forward - span), 0)
     prefix = record_format.run_prefix(b"c", run)
     for key, value in txn.items(start):

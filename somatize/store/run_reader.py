@@ -1,8 +1,7 @@
-"""A run as readers see it: a snapshot of the store with what journals hold beyond it, its forwards, columns and facts.
+"""Reading runs: a snapshot of the committed records, merged with the journals beyond it.
 
-The journals are opened first and the snapshot is taken after, so nothing falls between them: of what a journal
-holds, the snapshot tells how much is in the store already. Nothing is written, no lock is taken, and the snapshot
-ends with the call.
+The journals are opened before the snapshot is taken, so nothing is missed: the snapshot says how far each journal is
+committed. Nothing is written and no lock is taken.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _STAMPS = frozenset({"fact", "node", "host", "device"})
 
 
 class Line(NamedTuple):
-    """A forward without its facts; `took_us` is -1 if it did not end."""
+    """A forward without its facts; `took_us` is -1 if it has not ended."""
 
     forward: int
     state: int
@@ -46,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A block as it is stored: its chunk, its writer, its forwards and where its facts lie."""
+    """A stored block: its columns, its writer, its forwards and the key of the columns."""
 
     chunk: Chunk
     writer: int
@@ -55,7 +54,7 @@ class Stored(NamedTuple):
 
 
 class RunFactsPart(NamedTuple):
-    """A stretch of packed facts that one writer said of the run as a whole; `when` is in µs since 1970."""
+    """Packed facts of the run as a whole, by one writer; `when` is in µs since 1970."""
 
     writer: int
     position: int
@@ -64,7 +63,7 @@ class RunFactsPart(NamedTuple):
 
 
 class RunLines:
-    """One run in one view. What it gives is read as it is asked for; use it inside the `look` it came from."""
+    """One run in a snapshot, read lazily. Valid inside the `look` that made it."""
 
     def __init__(self, view: StoreSnapshot, run: int) -> None:
         self.view = view
@@ -80,13 +79,13 @@ class RunLines:
         self._fields: dict[int, frozenset[str]] = {}
 
     def only(self, first: int, last: int = OWN - 1) -> None:
-        """Say that nothing will be asked for but of the forwards from `first` to `last`; the rest is not looked at."""
+        """Restrict reading to the forwards from `first` to `last`."""
         if self._lines is None:
             self._first, self._last = first, last
 
     @property
     def lines(self) -> dict[int, Line]:
-        """The forwards that are not in a block: still going, or not committed yet."""
+        """The forwards that are not in a block: open, or not committed yet."""
         if self._lines is None:
             self._lines = {}
             self._read_open()
@@ -96,14 +95,14 @@ class RunLines:
 
     @property
     def late(self) -> dict[int, dict[str, str]]:
-        """Summarised fields said after a forward's row was committed, and not committed themselves."""
+        """Uncommitted summarised fields of committed forwards."""
         return self._late if self.lines is not None else {}
 
     def said(self, forward: int) -> list[bytes]:
-        """The packed facts of a forward that only journals have."""
+        """The packed facts of a forward in the journals."""
         return self._bodies.get(forward, []) if self.lines is not None else []
 
-    # -- what is not in blocks
+    # -- outside of blocks
 
     def _read_open(self) -> None:
         for key, sealed in self._under(b"o", self._first, self._last):
@@ -143,7 +142,7 @@ class RunLines:
                 self.lines[forward] = line._replace(state=LOST)
 
     def inside(self, forward: int) -> list[str]:
-        """The nodes that an open or lost forward was in when that was last written down."""
+        """The nodes that were running in an open or lost forward when it was last written."""
         if forward in self.lines:
             return self.lines[forward].inside
         key = record_format.forward_key(b"l", self.run, forward)
@@ -153,10 +152,10 @@ class RunLines:
         except BadValue:
             return []
 
-    # -- what is in blocks
+    # -- blocks
 
     def blocks(self, since: int = 0) -> Iterator[Stored]:
-        """The stored blocks that hold a forward of number `since` or above, by their first forward."""
+        """The stored blocks with a forward of number `since` or above, by their first forward."""
         start = max(0, since - self.info.span)
         for key, value in self._under(b"c", start, OWN):
             first, writer = record_format.block_of(key)
@@ -172,7 +171,7 @@ class RunLines:
                 yield Stored(chunk, writer, forwards, key)
 
     def summarised_fields(self) -> list[str]:
-        """Every field that any writer of the run summarised."""
+        """Every field that a writer of the run summarised."""
         found: dict[str, None] = {}
         known: set[int] = set()
         writers = self._writers()
@@ -181,11 +180,11 @@ class RunLines:
                 break
             writer = record_format.block_of(key)[1]
             if writer in known:
-                continue  # all its blocks have the same, or none where it died and left nothing but a lost forward
+                continue  # all its blocks have the same fields, or none if they hold lost forwards only
             try:
                 names = [name for name in Chunk(value).names if "." in name]
             except BadValue:
-                continue  # who asks for its rows is told of it
+                continue  # reported when its rows are read
             if names:
                 known.add(writer)
                 found.update(dict.fromkeys(names))
@@ -194,7 +193,7 @@ class RunLines:
         return self._without_twins(list(found))
 
     def _without_twins(self, fields: list[str]) -> list[str]:
-        """The field that was said, of two readings of one name that are both summarised; the first if none was."""
+        """Of two summarised readings of one name, the one with values; the first if neither has any."""
         hidden = set()
         for field in fields:
             first, *others = readings(field)
@@ -205,7 +204,7 @@ class RunLines:
         return [field for field in fields if field not in hidden]
 
     def was_summarised(self, path: str) -> bool:
-        """Whether a column has a value of a field, as far as it was summarised."""
+        """Whether a summary column has a value of a field."""
         if any(path in texts for texts in (*self.late.values(), *(line.texts for line in self.lines.values()))):
             return True
         for block in self.blocks():
@@ -217,14 +216,14 @@ class RunLines:
         return False
 
     def path_of(self, name: str) -> str:
-        """The path that a name means in this run: of its readings the one that was said, the first if none was."""
+        """The path of a name in this run: the reading that has values, the first if none has."""
         paths = readings(name)
         if len(paths) == 1:
             return paths[0]
         return next((path for path in paths if self.was_said(path)), paths[0])
 
     def was_said(self, path: str) -> bool:
-        """Whether a field was said, in a forward or by the run itself. Reads the facts where it is in no column."""
+        """Whether any fact has a field. Reads the facts unless it is summarised."""
         if self.was_summarised(path):
             return True
         kind, field = parted_path(path)
@@ -242,7 +241,7 @@ class RunLines:
         return self._block_packed(block, 0)
 
     def names(self) -> list[str]:
-        """The names that may be asked for: summarised ones, and those said in its first and last forwards."""
+        """The names of curves: summarised fields, and those in the first and last forwards."""
         blocks = list(self.blocks())
         ends = blocks if len(blocks) < 3 else [blocks[0], blocks[-1]]
         apart = chain.from_iterable(map(self._facts_of, (OWN, *self.lines)))
@@ -250,7 +249,7 @@ class RunLines:
         return _names_in(chain.from_iterable(facts for _, facts in told), self.summarised_fields())
 
     def said_last(self) -> list[str]:
-        """`names`, of what is summarised and what the last forward said."""
+        """`names`, of the summarised fields and the last forward only."""
         told = (facts for _, facts in self._facts_of(self.highest()))
         return _names_in(chain.from_iterable(told), self.summarised_fields())
 
@@ -266,13 +265,13 @@ class RunLines:
         return sum(1 for _ in takewhile(lambda item: item[0].startswith(prefix), self.view.reading.items(prefix)))
 
     def summarised(self, path: str, since: int = 0) -> bool:
-        """Whether the values of a field can be read without unpacking any facts."""
+        """Whether the values of a field can be read from columns alone."""
         if not all(path in block.chunk for block in self.blocks(since)):
             return False
         return all(path in self._fields.get(forward, ()) for forward in self.lines if forward >= since)
 
     def highest(self) -> int:
-        """The highest number there is; -1 if there is none."""
+        """The highest forward number; -1 if there is none."""
         if self._highest is None:
             going_on = (record_format.forward_of(key) for key, _ in self._under(b"o", 0, OWN))
             self._highest = max(
@@ -281,7 +280,7 @@ class RunLines:
         return self._highest
 
     def counted(self) -> JournalCounts:
-        """The forwards that are not in a block, without a line of each where a glance at the journals is enough."""
+        """Counts of the forwards that are not in a block, from the heads of journals if they suffice."""
         glimpsed = [tail.counted() for tail in self.view.tails_of(self.run)]
         if None in glimpsed or any(True for _ in self._under(b"o", 0, OWN)):
             lines = list(self.lines.values())
@@ -289,7 +288,7 @@ class RunLines:
         return JournalCounts.merged(some for some in glimpsed if some is not None)
 
     def writer_of(self, forward: int) -> int | None:
-        """The number of the writer of a forward; None if there is no such forward."""
+        """The id of the writer of a forward; None if there is no such forward."""
         self.only(forward, forward)
         if forward in self.lines:
             return self.lines[forward].writer
@@ -311,7 +310,7 @@ class RunLines:
         return first + self.parts(forward, forward).get(forward, []) + self.said(forward)
 
     def block_bodies(self, block: Stored, rows: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
-        """The packed facts of rows of a block. Raises `BadValue` for one that does not carry its checksum."""
+        """The packed facts of some rows of a block, or of all undamaged ones. Raises `BadValue`."""
         ends, crcs = block.chunk.integers("end"), block.chunk.integers("crc")
         packed = self.view.reading.get(b"b" + block.key[1:])
         if packed is None:
@@ -319,7 +318,7 @@ class RunLines:
         if rows is None:
             whole = bytes(packed)
             bodies = [whole[start:end] for start, end in zip((0, *ends), ends, strict=False)]
-            if list(map(zlib.crc32, bodies)) == list(crcs):  # as it mostly is: then there is nothing to do for each
+            if list(map(zlib.crc32, bodies)) == list(crcs):  # the usual case, without a loop over the rows
                 yield from enumerate(bodies)
                 return
         for row in range(block.chunk.rows) if rows is None else rows:
@@ -332,7 +331,7 @@ class RunLines:
             yield row, body
 
     def parts(self, first: int, last: int) -> dict[int, list[bytes]]:
-        """The packed facts that are stored apart, of the forwards from `first` to `last`."""
+        """The packed facts that are stored as parts, of the forwards from `first` to `last`."""
         found: dict[int, list[tuple[int, bytes]]] = {}
         for key, sealed in self._under(b"p", first, last):
             forward = record_format.forward_of(key)
@@ -342,19 +341,19 @@ class RunLines:
                 self.skip(forward)
                 continue
             found.setdefault(forward, []).append((int.from_bytes(value[:8], "little"), value[8:]))
-        # Those of a forward are in order already; a run's own come from several writers, by the time they were said.
+        # Those of a forward are in order; those of the run come from several writers and are sorted by time.
         return {
             forward: [body for _, body in (sorted(bodies, key=lambda one: one[0]) if forward == OWN else bodies)]
             for forward, bodies in found.items()
         }
 
     def facts(self, since: int = 0) -> Iterator[tuple[int, list[Fact]]]:
-        """Each forward from `since` on with its facts, by block; damaged ones are named and skipped."""
+        """Each forward from `since` on with its facts, by block; damaged ones are skipped with a warning."""
         for forward, bodies in self.packed(since):
             yield from self.unpacked(forward, bodies)
 
     def packed(self, since: int = 0) -> Iterator[tuple[int, list[bytes]]]:
-        """`facts`, with the facts still packed: what only looks for a few of them need not unpack all."""
+        """`facts`, with the facts packed."""
         for block in self.blocks(since):
             yield from self._block_packed(block, since)
         rest = sorted(forward for forward in self.lines if forward >= since)
@@ -362,7 +361,7 @@ class RunLines:
         yield from ((forward, apart.get(forward, []) + self.said(forward)) for forward in rest)
 
     def block_facts(self, block: Stored, first: int = 0, last: int = OWN) -> Iterator[tuple[int, list[Fact]]]:
-        """The forwards of one block from `first` to `last` with their facts; damaged ones are named and skipped."""
+        """The forwards of a block from `first` to `last` with their facts; damaged ones are skipped with a warning."""
         for forward, bodies in self._block_packed(block, first):
             if forward > last:
                 return
@@ -381,9 +380,9 @@ class RunLines:
             self.damaged(block, error)
 
     def own(self, since: Mapping[int, int]) -> Iterator[RunFactsPart]:
-        """The parts of the run's own record, each writer's in order, from the position `since` gives for it on.
+        """The facts of the run as a whole, each writer's in order, from the position that `since` has for it.
 
-        The last part of a writer may grow, and may be stored as several; end to end they are always the same bytes.
+        The last part of a writer may grow or be split into several; concatenated they are always the same bytes.
         """
         prefix = b"p" + self._key
         start: bytes | None = prefix + OWN.to_bytes(8, "big")
@@ -397,7 +396,7 @@ class RunLines:
     def _own_stored(
         self, start: bytes, prefix: bytes, since: Mapping[int, int]
     ) -> Generator[RunFactsPart, None, bytes | None]:
-        """The stored parts from a key on; ends with the key to go on from, where some of a writer are left out."""
+        """The stored parts from a key on; returns the key to go on from if parts of a writer were skipped."""
         for key, sealed in self.view.reading.items(start):
             if not key.startswith(prefix):
                 return None
@@ -413,32 +412,32 @@ class RunLines:
         return None
 
     def open_tasks(self) -> list[TaskFact]:
-        """The last fact of each open task, the latest at the end; these are not among the facts of forwards."""
+        """The last fact of each open task, by time; these are not among the facts of forwards."""
         tails = [tail.gathered.tasks for tail in self.view.tails_of(self.run)]
         return open_tasks_after(stored_open_tasks(self.view.reading, self.run), tails)
 
     def has_column(self, forward: int, path: str) -> bool:
-        """Whether the texts of a line would hold a field if it was said."""
+        """Whether a field is summarised in the line of a forward."""
         return forward in self.lines and path in self._fields.get(forward, ())
 
     def all_have_column(self, path: str) -> bool:
-        """Whether the texts of every line would hold a field if it was said."""
+        """Whether a field is summarised in every line."""
         return all(path in self._fields.get(forward, ()) for forward in self.lines)
 
     def damaged(self, block: Stored, error: BadValue) -> None:
-        """Say that a whole block is damaged and not given."""
+        """Warn that a block is damaged and was skipped."""
         first, last = block.forwards[0], block.forwards[-1]
         warn_of_record(f"run {self.name!r}, forwards {first} to {last}: {error}; they were skipped")
 
     def unpacked(self, forward: int, bodies: list[bytes]) -> Iterator[tuple[int, list[Fact]]]:
-        """A forward with its facts; one that is damaged is named and skipped."""
+        """A forward with its facts; nothing, with a warning, if it is damaged."""
         try:
             yield forward, list(unpack(bodies))
         except ValueError:
             self.skip(forward)
 
     def skip(self, forward: int) -> None:
-        """Say that a record is damaged and not given."""
+        """Warn that a record is damaged and was skipped."""
         warn_of_record(f"the record {record_name(self.name, forward)} is damaged; it was skipped")
 
     def _under(self, kind: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes | memoryview]]:
@@ -450,7 +449,7 @@ class RunLines:
 
 
 def _continued(before: Line, more: Line, *, ended: bool) -> Line:
-    """A line that was known, and what a later stretch says of the same forward."""
+    """A line, updated by a later line of the same forward."""
     line = before._replace(nodes=before.nodes + more.nodes, texts={**before.texts, **more.texts})
     if ended:
         inside = before.inside if more.state == LOST else []
@@ -466,7 +465,7 @@ def record_name(run: str, forward: int) -> str:
 
 
 def _names_in(told: Iterable[Fact], fields: Sequence[str]) -> list[str]:
-    """The names by which fields are asked for: of the summarised `fields`, and of what was said beside the engine."""
+    """The names of curves: of the summarised `fields`, and of the facts that the engine did not report."""
     found = dict.fromkeys(field.removesuffix(".value") for field in fields)
     for fact in told:
         kind = fact.get("fact", "")
@@ -479,7 +478,7 @@ T = TypeVar("T")
 
 
 def look(opened: Opened, work: Callable[[StoreSnapshot], T]) -> T:
-    """Run `work` with a snapshot of the store. Without locks it may run again."""
+    """Run `work` with a snapshot of the store. It may run again if the store is read without locks."""
     with _journals(opened) as files:
         return opened.records.read_retried(lambda reading: work(StoreSnapshot(opened, reading, files)))
 
@@ -498,7 +497,7 @@ def _journals(opened: Opened) -> Iterator[list[JournalFile]]:
                         raise OSError(errno.EINVAL, "it is no file", str(path))
                     held.append(Descriptor(path))
                 except FileNotFoundError:
-                    continue  # committed and taken away since it was listed
+                    continue  # committed and deleted since it was listed
                 files.append(JournalFile(path, held[-1].fileno(), writer, generation, alive))
         yield files
     finally:
@@ -507,7 +506,7 @@ def _journals(opened: Opened) -> Iterator[list[JournalFile]]:
 
 
 class StoreSnapshot:
-    """A snapshot of the records, with the journals merged in. Valid inside the `look` that made it."""
+    """A snapshot of the records, with the journals beyond it. Valid inside the `look` that made it."""
 
     def __init__(self, opened: Opened, reading: ReadTransaction, files: list[JournalFile]) -> None:
         self.opened = opened
@@ -516,7 +515,7 @@ class StoreSnapshot:
         self.tails = [tail for file in files if (tail := self._tail(file)) is not None]
 
     def is_alive(self, writer: int) -> bool:
-        """Whether the writer lived when its journal was looked at."""
+        """Whether the writer was alive when its journal was opened."""
         known = self._alive.get(writer)
         return self.opened.is_alive(writer) if known is None else known
 
@@ -537,11 +536,11 @@ class StoreSnapshot:
         return Tail(file, about, at)
 
     def runs(self) -> Iterator[tuple[int, RunInfo]]:
-        """Every run's number and totals, as far as they are committed. A damaged one is named and skipped."""
+        """The number and committed totals of every run. Damaged ones are skipped with a warning."""
         return ((run, RunInfo(name, *totals[1:])) for run, name, totals in self.totals())
 
     def totals(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-        """The totals of `runs` as `record_format.unpack_totals` gives them."""
+        """`runs` with the totals as `record_format.unpack_totals` returns them."""
         unpack = record_format.unpack_totals
         for key, sealed in self.reading.items(b"r"):
             if key[:1] != b"r":
@@ -553,7 +552,7 @@ class StoreSnapshot:
                 warn_of_record(f"the totals of run number {run} in {self.opened.path} are damaged; it was skipped")
 
     def run(self, run: int) -> RunInfo:
-        """A run's totals; raises `DamagedStore`."""
+        """The totals of a run; raises `DamagedStore`."""
         key = record_format.run_key(run)
         try:
             return record_format.unpack_run(key, self.reading.get(key) or b"")
@@ -561,19 +560,19 @@ class StoreSnapshot:
             raise DamagedStore(f"run number {run} of {self.opened.path}: {error}") from error
 
     def tails_of(self, run: int) -> list[Tail]:
-        """The entries of a run in journals beyond the snapshot."""
+        """The journals of a run beyond the snapshot."""
         return [tail for tail in self.tails if tail.run == run]
 
 
 def find_run(reading: ReadTransaction | WriteTransaction, name: str) -> int | None:
-    """The number of a run."""
+    """The number of the run with a name; None if there is none."""
     key = record_format.name_key(name)
     sealed = reading.get(key)
     return None if sealed is None else int.from_bytes(record_format.unseal(key, sealed), "big")
 
 
 def writer_info(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterInfo | None:
-    """The stored information about a writer."""
+    """The stored information about a writer; None if there is none."""
     key = record_format.writer_key(writer)
     sealed = reading.get(key)
     return None if sealed is None else record_format.unpack_writer(key, sealed)
@@ -583,7 +582,7 @@ _LISTED = 20
 
 
 def lines_of(view: StoreSnapshot, name: str | None) -> RunLines:
-    """The run that is meant: the one of that name, or the only one there is. Raises `UnknownRun` and `WhichRun`."""
+    """The run of that name, or the only run of the store. Raises `UnknownRun` and `WhichRun`."""
     if name is not None:
         run = find_run(view.reading, name) if isinstance(name, str) and name else None
         if run is None:
@@ -601,10 +600,10 @@ def lines_of(view: StoreSnapshot, name: str | None) -> RunLines:
 
 
 def path_in(lines: RunLines, name: str) -> str:
-    """The path that a name means in a run: of ``took_us`` and ``nodes`` the name itself. Raises `UnknownName`.
+    """The path of a name in a run; ``took_us`` and ``nodes`` are paths themselves. Raises `UnknownName`.
 
-    The loss, which is what is meant where nothing is said, may never have been said; nor may a field of the engine's
-    facts, and anything in a run that has no forward yet.
+    Names without any value are accepted for the loss, which is the default, for fields of the engine's facts, and in a
+    run without forwards.
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"the name of a number is a text such as 'loss', not {name!r}")
@@ -626,7 +625,7 @@ def path_in(lines: RunLines, name: str) -> str:
 
 
 def first_of(lines: RunLines, last: int | None, since: int | None) -> int:
-    """The number of the first forward of the stretch that is meant; `lines` then has nothing before it."""
+    """The first forward of the last `last`, or from `since` on; `lines` is restricted to it and what follows."""
     first = since or 0
     if last is not None:
         first = max(first, lines.highest() + 1 - last)

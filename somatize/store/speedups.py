@@ -1,7 +1,7 @@
-"""The ordinary case of recording, done in C where the module for that was built from ``somatize/store/native/``.
+"""Access to the optional C module, built from ``somatize/store/native/``, for ordinary cases of recording and reading.
 
-It is never needed: whatever it does, Python does too, more slowly, and it declines all that is out of the ordinary. A
-build of other sources than these is left alone. ``SOMATIZE_PURE=1`` in the environment keeps it out of use.
+It is never needed: Python does the same, more slowly, and does everything that C declines. A module with another
+`VERSION` is ignored. ``SOMATIZE_PURE=1`` in the environment disables it.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-VERSION = 3
-"""Of `_speedups`, as it is called from here."""
+VERSION = 4
+"""The version of `_speedups` that this module calls."""
 
 
 class Pen(Protocol):
-    """Appends entries to a writer's journal, of which it has `fd` and `size`, with the lock of the gate held."""
+    """Appends ordinary entries to a writer's journal (`fd`, of `size` bytes), with the lock of the gate held."""
 
     fd: int
     size: int
 
     def record(self, pending: Any, facts: list[Fact], open: set[Any], /) -> bool:
-        """Write the record of a forward that finished, and take it out of those that are open; False if it declines."""
+        """Write the record of a finished forward and remove it from `open`; False, unchanged, if it declines."""
 
     def late(self, number: int | None, given: object, /) -> bool:
-        """Write a fact said after the forward of that number, of what was said; False if it declines."""
+        """Write a fact said after the forward of that number; False, unchanged, if it declines."""
 
     def close(self) -> None:
-        """Decline from now on; with the lock of the gate held."""
+        """Decline everything from now on; with the lock of the gate held."""
 
 
 class PlainPen:
-    """Declines everything, so that Python does it."""
+    """The `Pen` without C: declines everything."""
 
     def __init__(self) -> None:
         self.fd = -1
         self.size = 0
 
     def record(self, pending: Any, facts: list[Fact], open: set[Any], /) -> bool:  # noqa: ARG002
-        """Nothing is written."""
+        """Decline."""
         return False
 
     def late(self, number: int | None, given: object, /) -> bool:  # noqa: ARG002
-        """Nothing is written."""
+        """Decline."""
         return False
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing."""
 
 
 def _built() -> ModuleType | None:
@@ -74,13 +74,13 @@ MODULE: Any = _built()
 
 
 def lock() -> AbstractContextManager[object]:
-    """A lock that its owner may take again."""
+    """A reentrant lock."""
     made: AbstractContextManager[object] = threading.RLock() if MODULE is None else MODULE.Lock()
     return made
 
 
 def pen(gate: Any, fields: Sequence[str], most: int, waiting: Sized) -> Pen:
-    """A pen that appends to the journals of one writer, of `most` bytes each, as long as nothing is `waiting`."""
+    """The pen of one writer, whose journals have at most `most` bytes; it declines while entries are `waiting`."""
     if MODULE is None:
         return PlainPen()
     made: Pen = MODULE.Pen(

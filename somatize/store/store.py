@@ -1,4 +1,4 @@
-"""The store: a directory that holds records of runs, bytes by their content, and kept values by name."""
+"""`Store`, the handle of a directory with the records of runs, bytes by their digest, and kept values by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _R = TypeVar("_R")
 
 
 def _as_store_errors(method: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenate[Store, _P], _R]:
-    """A method, of which what the system refuses is a `StoreError` that names the store."""
+    """A method whose system errors are raised as `StoreError` that names the store."""
 
     @wraps(method)
     def checked(self: Store, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -40,21 +40,20 @@ def _as_store_errors(method: Callable[Concatenate[Store, _P], _R]) -> Callable[C
 
 
 class Store:
-    """A directory on the disk, made where there is none; ``Store("runs")`` is the whole installation.
+    """A directory on the disk, made if it is missing; ``Store("runs")`` is the whole installation.
 
-    Threads and processes may share one. Any number of handles on a place work side by side, and handles on the
-    same place are equal. A handle can be pickled: it opens the same place where it arrives. A forked child may go
-    on using one.
+    Threads and processes may share one. Handles on the same directory are equal, and any number may be open. A pickled
+    handle opens the same path where it is unpickled. A forked child may go on using one.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep_at_most: int | str | None = None) -> None:
         """Open or make the store at `path`, its parents too.
 
-        What this handle keeps is held below `keep_at_most`, in bytes or as ``"20GB"``: the least recently used kept
-        values go first. Records do not count, and are never taken away.
+        `keep_at_most` limits the size of the kept values, in bytes or as ``"20GB"``: the least recently used are
+        deleted first. Records do not count, and are never deleted.
 
-        Raises `NoStore` where there is something else, `StoreReadOnly` where there is nothing and nothing may be
-        made, `NewerFormat` and `DamagedStore`.
+        Raises `NoStore` if the directory has other files, `StoreReadOnly` if it is missing and cannot be made,
+        `NewerFormat` and `DamagedStore`.
         """
         self._keep_at_most = keep_at_most
         self._limit = None if keep_at_most is None else Limit(bytes_of(keep_at_most))
@@ -88,39 +87,39 @@ class Store:
 
     @_as_store_errors
     def put(self, data: bytes | bytearray | memoryview) -> str:
-        """Hold bytes and give their digest. On the disk when this returns, and there to stay."""
+        """Store bytes and return their digest. They are on the disk when this returns, and are never pruned."""
         digest = values.put(self.opened, data)
         kept_values.mark_put_by_hand(self.opened, digest)
         return digest
 
     @_as_store_errors
     def get(self, digest: str) -> bytes:
-        """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give bytes that don't match it."""
+        """The bytes of a digest. Raises `NotStored`, and `DamagedStore` if they do not match it."""
         return values.get(self.opened, digest)
 
     @_as_store_errors
     def bind(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> None:
-        """Let a name point at bytes that are held, whatever it pointed at before. Raises `BadName`, `NotStored`."""
+        """Bind a name to stored bytes, replacing an earlier binding. Raises `BadName`, `NotStored`."""
         values.bind(self.opened, b"n", _bindable(name), digest, meta, claim=False)
 
     @_as_store_errors
     def claim(self, name: str, digest: str, meta: Mapping[str, Any] | None = None) -> bool:
-        """`bind`, but only if the name points at nothing; True if it did so. Of many processes one gets it."""
+        """`bind`, but only if the name is unbound; whether it did. Of several processes, one succeeds."""
         return values.bind(self.opened, b"n", _bindable(name), digest, meta, claim=True)
 
     @_as_store_errors
     def resolve(self, name: str) -> str:
-        """The digest that a name bound by hand points at. Raises `NotStored`."""
+        """The digest that a name is bound to. Raises `NotStored`."""
         if name.startswith(_FORWARDS):
             raise NotStored(f"{name!r} names a forward, which has no digest; read it with somatize.record.facts")
         return values.resolve(self.opened, b"n", name).digest
 
     @_as_store_errors
     def bound(self, prefix: str = "") -> list[Named]:
-        """The names there are that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
+        """The names that begin with `prefix`: each forward as ``run/<run>/<n>``, then those bound by hand.
 
-        Forwards come by run, then number; the time is when they were written down, and the `meta` says their
-        `state` and `writer`. Costs about a microsecond a forward.
+        Forwards come by run, then number, with the time of writing; their `meta` has `state` and `writer`. Takes
+        about a microsecond per forward.
         """
         from .maintenance import forwards_named
 
@@ -130,9 +129,9 @@ class Store:
 
     @_as_store_errors
     def keep(self, name: str, value: object, meta: Mapping[str, Any] | None = None) -> int:
-        """Write a value down under a name, in place of what was kept there; gives its size in bytes.
+        """Keep a value under a name, replacing the one kept before; returns its size in bytes.
 
-        `meta` is plain and stays beside it. Raises `NotKeepable` for a value that no codec writes.
+        `meta` is plain data, stored with it. Raises `NotKeepable` for a value that no codec writes.
         """
         from somatize import codecs
 
@@ -141,27 +140,27 @@ class Store:
         return len(data)
 
     def keep_bytes(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
-        """`keep`, for bytes that a codec wrote."""
+        """`keep` for bytes that a codec wrote."""
         kept_values.keep(self.opened, values.check_name(name), data, meta)
         if self._limit is not None:
             self._limit.count(self.opened, len(data))
 
     def keep_all(self, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
-        """`keep_bytes` for several names, none of them large, with one wait for the disk: all of them or none."""
+        """`keep_bytes` for several small values in one transaction: all of them or none."""
         kept_values.keep_all(self.opened, entries)
         if self._limit is not None:
             self._limit.count(self.opened, sum(len(data) for _, data, _ in entries))
 
     @_as_store_errors
     def recall(self, name: str) -> Any:
-        """The value kept under a name, made anew: it belongs to the caller. Raises `NotStored`."""
+        """A new copy of the value kept under a name. Raises `NotStored`."""
         return kept_values.value_of(kept_values.recall(self.opened, name))
 
     @_as_store_errors
     def kept(self, prefix: str = "", *, node: str | None = None, run: str | None = None) -> list[Kept]:
         """The kept values whose names begin with `prefix`: `name`, `when`, `used`, `bytes` and the `meta` of each.
 
-        With `node` only what is kept of it, with `run` only what was kept by forwards recorded in that run.
+        With `node` only the values of that node, with `run` only those kept by forwards recorded in that run.
         """
         return [entry for entry in kept_values.entries(self.opened, prefix) if _is_of(entry, node, run)]
 
@@ -169,7 +168,7 @@ class Store:
     def provenance(self, name: str) -> dict[str, Any]:
         """The provenance of a kept value: `node`, `run`, `host`, `versions`, `when`, `bytes`, `parts`.
 
-        The parts say its input, the arguments, the code and all else that its name is made of. Raises `NotStored`.
+        `parts` has the digests of the input, arguments, code and so on that make up the name. Raises `NotStored`.
         """
         found = values.resolve(self.opened, b"k", name)
         return {"name": found.name, "when": found.when, **kept_values.public_meta(found.meta)}
@@ -181,11 +180,11 @@ class Store:
         older_than: float | timedelta | None = None,
         unused_for: float | timedelta | None = None,
     ) -> list[Kept]:
-        """Take away kept values, never records; gives those that went.
+        """Delete kept values, never records; returns the deleted ones.
 
-        What was kept longer ago than `older_than` goes, what was last kept or recalled longer ago than `unused_for`,
-        and then, least recently used first, until the rest is at most `max_bytes`. Spans are seconds or a timedelta.
-        At once, also while others read. Raises ValueError where nothing is asked for.
+        Deletes values that were kept longer ago than `older_than` or not used for `unused_for` (seconds or a
+        timedelta), and then the least recently used ones until the rest is at most `max_bytes`. Others may read
+        meanwhile. Raises ValueError without an argument.
         """
         if max_bytes is None and older_than is None and unused_for is None:
             raise ValueError("prune() needs to know what: max_bytes='20GB', older_than= or unused_for= (seconds)")
@@ -197,14 +196,14 @@ class Store:
 
     @_as_store_errors
     def drop(self, node: str, run: str | None = None) -> list[Kept]:
-        """Take away what is kept of one node, or only what forwards of one run kept of it; gives those that went."""
+        """Delete the kept values of a node, or only those kept by forwards of one run; returns the deleted ones."""
         return kept_values.forget(self.opened, lambda all: [entry for entry in all if _is_of(entry, node, run)])
 
-    # -- keeping house
+    # -- maintenance
 
     @_as_store_errors
     def check(self) -> list[str]:
-        """A sentence for each invariant that does not hold: damage, above all. Empty if all is well.
+        """A sentence for each fault that is found in the store; empty if there is none.
 
         Reads the whole store: about a second for 100,000 forwards.
         """
@@ -214,7 +213,7 @@ class Store:
 
     @_as_store_errors
     def forget(self, run: str | Iterable[str]) -> None:
-        """Take one run away, or several at once: all or none, also while others read. The space is used again.
+        """Delete one run, or several in one transaction. Their space is reused. Others may read meanwhile.
 
         Raises `UnknownRun`, and `RecordError` for a run that a recorder has open.
         """
@@ -224,7 +223,7 @@ class Store:
 
     @_as_store_errors
     def rename(self, run: str, to: str) -> None:
-        """Give a run another name. Raises `UnknownRun`, `BadRun` for a name that is taken or cannot be one.
+        """Rename a run. Raises `UnknownRun`, and `BadRun` for a name that is taken or invalid.
 
         Raises `RecordError` for a run that a recorder has open.
         """
@@ -244,7 +243,7 @@ class Store:
 
     @_as_store_errors
     def copy(self, path: str | os.PathLike[str]) -> Store:
-        """Copy the store as it is now to a place where there is none, also while others write to it."""
+        """Copy the store to a new directory, also while others write to it; returns the copy."""
         from .maintenance import copy
 
         target = Path(os.path.realpath(os.fspath(path)))
@@ -254,7 +253,7 @@ class Store:
     # -- the handle
 
     def close(self) -> None:
-        """Commit all that was said to recorders on this place, and let go of it. Other handles stay open."""
+        """Commit everything that was recorded, and close this handle. Other handles stay open."""
         if not self._closed:
             if self._opened.pid == os.getpid():
                 try:
@@ -295,7 +294,7 @@ def _is_of(entry: Kept, node: str | None, run: str | None) -> bool:
 
 
 def _bindable(name: str) -> str:
-    """A name that a user may bind."""
+    """The name, if a user may bind it; raises `BadName`."""
     if values.check_name(name).startswith(_FORWARDS):
         raise BadName(f"{name!r} cannot be bound: names that begin with {_FORWARDS!r} are those of forwards")
     return name

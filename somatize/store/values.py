@@ -1,20 +1,18 @@
-"""Values in the second LMDB file of a store: bytes by content, names, large files, and kept results.
+"""Values, in the second LMDB file of a store: bytes by their digest, names, large files, and kept results.
 
 ===========  ==============================================================================================
-``d`` digest the bytes; for large ones, nothing: they are the file ``files/<digest>``
-``n`` name   a name bound by hand: its digest, when, and what was said of it
+``d`` digest the bytes; empty for large ones, which are the file ``files/<digest>``
+``n`` name   a name bound by hand: its digest, time and metadata
 ``k`` name   a kept value: the same
+``u`` name   the time of last use of a kept value
+``h`` digest empty; marks bytes that were put by hand, which pruning leaves alone
 ===========  ==============================================================================================
 
-A name too long for a key of LMDB's stands there by its beginning and its digest; the whole name is in the value.
-The digest of bytes is their checksum. A name's value is sealed as records are.
+A name that is too long for an LMDB key is stored under its beginning and digest; the value has the whole name. The
+values of names carry a checksum, as records do; the digest of bytes is their checksum.
 
-A kept value is a name of kind ``k`` that points at bytes by their content; its meta says its size, a
-checksum, and whatever else its keeper says. The checksum is xxh3's, made for finding damage and not for telling
-inputs apart: it is read along with the bytes, where their digest would take several times as long as reading them.
-
-When a value was last used stands apart, under ``u``. Bytes that were put by hand are marked (``h``), so that
-pruning, which takes away what no name points at any more, leaves them.
+The metadata of a kept value has its size, an xxh3 checksum, and whatever its keeper adds. The checksum only detects
+damage; computing the digest would take several times as long as reading the bytes.
 """
 
 from __future__ import annotations
@@ -42,14 +40,14 @@ from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, last_used
 
 LARGE = 1 << 20
-"""Bytes from which on a value is a file of its own."""
+"""The size in bytes from which on a value is stored in a file."""
 LONGEST_NAME = 4096
-"""Bytes of UTF-8 that a name may have."""
+"""The maximum length of a name in bytes of UTF-8."""
 _WHOLE_IN_KEY = 400
 
 
 class Named(NamedTuple):
-    """A name of a store: of a forward's record, of bytes bound by hand, or of a kept value."""
+    """A name in a store: of a recorded forward, of bytes bound by hand, or of a kept value."""
 
     name: str
     when: float
@@ -58,7 +56,7 @@ class Named(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """The content of a name."""
+    """A name with the digest it points at, its time and metadata."""
 
     name: str
     digest: str
@@ -67,12 +65,12 @@ class Binding(NamedTuple):
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> str:
-    """The name bytes have by their content: 64 hexadecimal digits."""
-    return sha256(data).hexdigest()  # processors have instructions for it: three times as fast as blake2b here
+    """The digest of bytes: 64 hexadecimal digits."""
+    return sha256(data).hexdigest()  # three times as fast as blake2b, as processors have instructions for it
 
 
 def check_name(name: str, what: str = "a name") -> str:
-    """The name, if a store can hold it; raises `BadName`."""
+    """The name, if it is valid; raises `BadName`."""
     if not isinstance(name, str):
         raise BadName(f"{what} is a text, not {type(name).__name__}")
     if not name:
@@ -87,7 +85,7 @@ def check_name(name: str, what: str = "a name") -> str:
 
 
 def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
-    """Hold bytes; the same bytes are held once."""
+    """Store bytes and return their digest. Equal bytes are stored once."""
     opened.must_be_writable()
     digest = digest_of(data)
     key = b"d" + bytes.fromhex(digest)
@@ -99,7 +97,7 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
     held = b"" if len(data) >= LARGE else bytes(data)
 
     def work(txn: WriteTransaction) -> None:
-        # Whoever prunes takes files away within a transaction: in this one, it is there to stay.
+        # Files are only deleted within a write transaction, so the file cannot be deleted after this test.
         if len(data) >= LARGE and not file_of(opened, digest).is_file():
             write_file(file_of(opened, digest), data)
         txn.put(key, held)
@@ -109,14 +107,14 @@ def put(opened: Opened, data: bytes | bytearray | memoryview) -> str:
 
 
 def get(opened: Opened, digest: str) -> bytes:
-    """The bytes of a digest. Raises `NotStored`, and `DamagedStore` rather than give other bytes."""
+    """The bytes of a digest. Raises `NotStored`, and `DamagedStore` if the digest does not match."""
     key = _digest_key(digest)
     held = opened.values.read_retried(lambda reading: _copied(reading.get(key)))
     if held is None:
         raise NotStored(f"the store holds nothing of digest {digest}")
     if not held and digest != digest_of(b""):
         file = file_of(opened, digest)
-        if not file.is_file():  # to open a pipe waits for ever
+        if not file.is_file():  # opening a pipe would wait for ever
             raise DamagedStore(f"{file} is missing from the store")
         held = file.read_bytes()
     if digest_of(held) != digest:
@@ -125,7 +123,7 @@ def get(opened: Opened, digest: str) -> bytes:
 
 
 def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str, Any] | None, *, claim: bool) -> bool:
-    """Let a name point at a digest; with `claim` only if it points at nothing yet. True if it now does."""
+    """Bind a name to a digest; with `claim` only if it is unbound. Whether it did."""
     opened.must_be_writable()
     key = name_key(kind, check_name(name))
     try:
@@ -145,7 +143,7 @@ def bind(opened: Opened, kind: bytes, name: str, digest: str, meta: Mapping[str,
 
 
 def resolve(opened: Opened, kind: bytes, name: str) -> Binding:
-    """The content of a name; raises `NotStored`."""
+    """The binding of a name; raises `NotStored`."""
     key = name_key(kind, check_name(name))
     sealed = opened.values.read_retried(lambda reading: _copied(reading.get(key)))
     if sealed is None:
@@ -157,7 +155,7 @@ def resolve(opened: Opened, kind: bytes, name: str) -> Binding:
 
 
 def named(opened: Opened, kind: bytes, prefix: str) -> list[Named]:
-    """The names that begin with `prefix`, in their order. A damaged one is named and skipped."""
+    """The names that begin with `prefix`, sorted. Damaged ones are skipped with a warning."""
     from somatize.utils.notices import warn_of_record
 
     def work(reading: ReadTransaction) -> list[Named]:
@@ -179,7 +177,7 @@ def named(opened: Opened, kind: bytes, prefix: str) -> list[Named]:
 
 
 def digests(reading: ReadTransaction) -> Iterator[tuple[str, bytes]]:
-    """Every digest with what is held under it."""
+    """Every digest and the bytes stored under it."""
     for key, held in reading.items(b"d"):
         if key[:1] != b"d":
             return
@@ -187,7 +185,7 @@ def digests(reading: ReadTransaction) -> Iterator[tuple[str, bytes]]:
 
 
 def file_of(opened: Opened, digest: str) -> Path:
-    """The path of bytes that are too large for the LMDB file."""
+    """The file of large bytes."""
     return opened.path / directory.FILES / digest
 
 
@@ -206,7 +204,7 @@ def _digest_key(digest: str) -> bytes:
 
 
 def name_key(kind: bytes, name: str) -> bytes:
-    """The key that stands for a name: its kind, then the name, or the beginning of a long one and its digest."""
+    """The key of a name: its kind, then the name, or the beginning and the digest of a long one."""
     packed = name.encode("utf-8")
     if len(packed) <= _WHOLE_IN_KEY:
         return kind + packed
@@ -214,7 +212,7 @@ def name_key(kind: bytes, name: str) -> bytes:
 
 
 def write_file(path: Path, data: bytes | bytearray | memoryview) -> None:
-    """Write a file whole or not at all, under a name of its own first."""
+    """Write a file atomically: under a temporary name first."""
     making = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         with making.open("xb") as file:
@@ -230,14 +228,14 @@ def write_file(path: Path, data: bytes | bytearray | memoryview) -> None:
 
 _MADE_BY_HAND = b"h"
 _AT_HAND, _LITTLE = 16, 1 << 14
-"""The number and size of values that a listing reads along."""
+"""The number and the size of the values that `kept_among` reads at once."""
 _FEW = 1 << 12
 _AT_FIRST, _AT_MOST = 4, 256
-"""The number of entries deleted per transaction on a full disk: more as space becomes free."""
+"""The number of entries deleted per transaction on a full disk: it grows as space becomes free."""
 
 
 class KeptEntry(NamedTuple):
-    """A kept value as a listing shows it."""
+    """A kept value in a listing."""
 
     name: str
     when: float
@@ -249,7 +247,7 @@ class KeptEntry(NamedTuple):
 
 
 def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> None:
-    """Keep bytes under a name, in place of what was kept there; whole or not at all."""
+    """Keep bytes under a name, replacing those kept before. Atomic."""
     opened.must_be_writable()
     digest, key, sealed = _kept_entry(name, data, meta)
     large = len(data) >= LARGE
@@ -258,7 +256,7 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
     held = b"" if large else bytes(data)
 
     def work(txn: WriteTransaction) -> None:
-        # Whoever prunes takes files away within a transaction: in this one, it is there to stay.
+        # Files are only deleted within a write transaction, so the file cannot be deleted after this test.
         if large and not file_of(opened, digest).exists():
             write_file(file_of(opened, digest), data)
         txn.put(b"d" + bytes.fromhex(digest), held)
@@ -269,7 +267,7 @@ def keep(opened: Opened, name: str, data: bytes | bytearray | memoryview, meta: 
 
 
 def keep_all(opened: Opened, entries: Sequence[tuple[str, bytes, Mapping[str, Any]]]) -> None:
-    """`keep` for several that are not large, with one wait for the disk: all of them or none."""
+    """`keep` for several small values in one transaction: all of them or none."""
     opened.must_be_writable()
     made = [(*_kept_entry(name, data, meta), data) for name, data, meta in entries]
 
@@ -284,7 +282,7 @@ def keep_all(opened: Opened, entries: Sequence[tuple[str, bytes, Mapping[str, An
 
 
 def _kept_entry(name: str, data: bytes | bytearray | memoryview, meta: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
-    """The digest of bytes to be kept, the key of their name, and what stands there."""
+    """The digest of bytes to be kept, the key of their name, and the value of that key."""
     digest = digest_of(data)
     key = b"k" + _key(name)
     said = {**meta, "bytes": len(data), "xxh3": _checksum(data)}
@@ -296,16 +294,15 @@ def _kept_entry(name: str, data: bytes | bytearray | memoryview, meta: Mapping[s
 
 
 def value_of(data: bytes | memoryview) -> Any:
-    """The value that `recall` gave the bytes of."""
+    """The value of the bytes that `recall` returned."""
     return codecs.take(data) if isinstance(data, memoryview) else codecs.loads(data)
 
 
 def recall(opened: Opened, name: str, at_hand: Held | None = None) -> bytes | memoryview:
-    """The bytes kept under a name, `at_hand` if a look found them; for what is large, memory to make the value of.
+    """The bytes kept under a name; a writable memoryview, which the value may use, if they were in a file.
 
-    Raises `NotStored`, and `DamagedStore` rather than give other bytes.
-
-    What is damaged is taken away, so that it is not in the way of what replaces it.
+    `at_hand` is what `kept_among` found. Raises `NotStored`, and `DamagedStore` for damaged bytes, which are deleted,
+    so that they can be replaced.
     """
     key = b"k" + _key(name)
     try:
@@ -323,13 +320,13 @@ def recall(opened: Opened, name: str, at_hand: Held | None = None) -> bytes | me
 
 
 Held = tuple[str, bytes, bytes]
-"""Digest, what stands under the name, and the bytes, none for those that are a file."""
+"""The digest, the value of the name's key, and the bytes (empty if they are in a file)."""
 
 
 def kept_among(opened: Opened, names: Iterable[str]) -> dict[str, Held | None]:
-    """Those of `names` under which something is kept, with what is held where that is little; one look for all.
+    """Those of `names` under which a value is kept, with the bytes of the first small ones; one transaction for all.
 
-    None stands for what is left to `recall`: what is large, beyond the first few, or damaged.
+    None stands for the others: large or damaged ones, and those beyond the first.
     """
     keys = {name: b"k" + _key(name) for name in names}
     return opened.values.read_retried(lambda reading: _find_kept(reading, keys)) if keys else {}
@@ -353,15 +350,15 @@ def _find_kept(reading: ReadTransaction, keys: Mapping[str, bytes]) -> dict[str,
 
 
 def entries(opened: Opened, prefix: str = "") -> list[KeptEntry]:
-    """Every kept value whose name begins with `prefix`, by name. A damaged entry is left out."""
+    """The kept values whose names begin with `prefix`, by name. Damaged entries are left out."""
     opened.use_times.write(opened)
     return opened.values.read_retried(lambda reading: [entry for entry, _ in _entries(reading, prefix)])
 
 
 def forget(opened: Opened, chosen: Callable[[list[KeptEntry]], list[KeptEntry]]) -> list[KeptEntry]:
-    """Take away the entries that `chosen` picks of all, at once, and the bytes no other name points at.
+    """Delete the entries that `chosen` selects, in one transaction, and the bytes that no other name points at.
 
-    On a disk without room they go a few at a time, in the room that the store holds for this, and then in theirs.
+    On a full disk the reserve file is deleted first, and then a few entries per transaction.
     """
     opened.must_be_writable()
     try:
@@ -399,7 +396,7 @@ def _forget_some_at_a_time(opened: Opened, chosen: Callable[[list[KeptEntry]], l
 
 
 def public_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata given by the writer of a value, without the store's own."""
+    """The metadata given by the keeper of a value, without the store's own."""
     return {key: said for key, said in meta.items() if key != "xxh3"}
 
 
@@ -425,7 +422,7 @@ def to_prune(
 
 
 def mark_put_by_hand(opened: Opened, digest: str) -> None:
-    """Mark bytes as put by hand: they stay, whatever is pruned."""
+    """Mark bytes as put by hand, so that pruning never deletes them."""
     key = _MADE_BY_HAND + bytes.fromhex(digest)
     if opened.values.read_retried(lambda reading: reading.get(key) is not None):
         return
@@ -433,7 +430,7 @@ def mark_put_by_hand(opened: Opened, digest: str) -> None:
 
 
 def _read_kept(reading: ReadTransaction, key: bytes, name: str) -> Held:
-    """The value under a name, within one transaction."""
+    """A kept value, read within one transaction."""
     sealed = reading.get(key)
     if sealed is None:
         raise NotStored(f"the store keeps nothing as {name!r}")
@@ -446,22 +443,22 @@ def _read_kept(reading: ReadTransaction, key: bytes, name: str) -> Held:
 
 
 def _digest_in(entry: bytes, name: str) -> str:
-    """The digest that an entry begins with, after its name: what else it says would take longer to unpack."""
-    head = b"\x94" + msgpack.packb(name) + b"\xd9\x40"  # of four things: a name, and a text of 64 bytes
+    """The digest in the value of a name's key, without unpacking all of it."""
+    head = b"\x94" + msgpack.packb(name) + b"\xd9\x40"  # a list of four: the name, and a text of 64 bytes
     if entry.startswith(head):
         return str(entry[len(head) : len(head) + 64], "ascii")
     return str(msgpack.unpackb(entry)[1])
 
 
 def _is_as_kept(data: bytes | memoryview, digest: str, entry: bytes) -> bool:
-    """Whether bytes are those that were kept: few by their digest, many by their checksum, which is faster then."""
+    """Whether bytes are undamaged: by their digest if they are few, else by the checksum, which is faster."""
     if len(data) <= _FEW:
         return digest_of(data) == digest
     return bool(_checksum(data) == msgpack.unpackb(entry)[3]["xxh3"])
 
 
 def _read_file(path: Path) -> memoryview:
-    """A file's bytes in memory of their own, to be given away: what is made of them need not be copied."""
+    """The bytes of a file in new memory, which the value made of them may use without a copy."""
     if not path.is_file():
         raise FileNotFoundError(path)
     with path.open("rb", buffering=0) as file:
@@ -483,7 +480,7 @@ def _checksum(data: bytes | bytearray | memoryview) -> str:
 
 
 def _discard(opened: Opened, name: str) -> None:
-    """Take away a kept value that is damaged, with its bytes, whoever else points at them."""
+    """Delete a damaged kept value and its bytes, also if other names point at them."""
 
     def work(txn: WriteTransaction) -> None:
         sealed = txn.get(b"k" + _key(name))
@@ -514,8 +511,7 @@ def _forget(
     for digest in loose:
         if txn.get(_MADE_BY_HAND + bytes.fromhex(digest)) is None:
             txn.delete(b"d" + bytes.fromhex(digest))
-            # Within the transaction, which no other process can be in: a file that somebody is about to point
-            # at is looked for in theirs.
+            # Within the transaction: another process looks for a file in its own transaction before it points at it.
             file_of(opened, digest).unlink(missing_ok=True)
     return picked
 
@@ -540,7 +536,7 @@ def _bindings(
         try:
             name, digest, when, meta = msgpack.unpackb(record_format.unseal(key, sealed))
         except BadValue:
-            continue  # `check` names it; a listing goes on
+            continue  # reported by `check`
         yield name, when, digest, meta
 
 
@@ -554,7 +550,7 @@ _LOOK_AGAIN = 64
 
 
 def bytes_of(size: int | str) -> int:
-    """A size in bytes: a whole number, or a text such as ``"20GB"`` or ``"1.5 GiB"``. Raises ValueError."""
+    """The size in bytes of a number or a text such as ``"20GB"`` or ``"1.5 GiB"``. Raises ValueError."""
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
     found = _SIZE.fullmatch(size) if isinstance(size, str) else None
@@ -565,7 +561,7 @@ def bytes_of(size: int | str) -> int:
 
 
 def seconds_of(span: float | timedelta | None, what: str) -> float | None:
-    """A span in seconds, from seconds or a timedelta; None stays None. Raises ValueError."""
+    """A duration in seconds, from seconds or a timedelta; None stays None. Raises ValueError."""
     if span is None:
         return None
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
@@ -575,27 +571,27 @@ def seconds_of(span: float | timedelta | None, what: str) -> float | None:
 
 
 class Limit:
-    """Holds what is kept in a store below so many bytes, the least recently used going first.
+    """A size limit of the kept values of a store: the least recently used are deleted first.
 
-    It counts what this process keeps, and looks at the store itself when that passes the limit, and every so often, as
-    other processes keep things too.
+    It adds up what this process keeps, and reads the real total when the sum exceeds the limit, and every 64 values,
+    because other processes keep values too.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._lock = threading.RLock()
         self._looking = False
-        self._total = most + 1  # not known yet
+        self._total = most + 1  # unknown yet
         self._since = 0
 
     def count(self, opened: Opened, size: int) -> None:
-        """So many bytes more were kept."""
+        """Add the size of a value that was kept, and enforce the limit."""
         self._total += size
         self._since += 1
         if self._total <= self.most and self._since < _LOOK_AGAIN:
             return
         with self._lock:
-            if not self._looking:  # else a signal's handler keeps something in the middle of this
+            if not self._looking:  # else a signal handler interrupted this and keeps a value
                 self._looking = True
                 try:
                     self._enforce(opened)

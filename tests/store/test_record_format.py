@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from somatize import Graph, Recorder, Store, node
 from somatize.record import forwards
 from somatize.store import record_format
-from somatize.store.record_format import Chunk, pack_chunk, pack_texts
+from somatize.store.record_format import Chunk, pack_chunk, pack_integers, pack_texts
 
 # A NaN has a sign and a payload that no text tells; `nan` is read as the one there is in `math`.
 FLOATS = st.floats().map(lambda value: math.nan if math.isnan(value) else value)
@@ -29,6 +30,19 @@ def test_texts_come_back_as_they_were_said(said: list[str | float | None]) -> No
     assert chunk.texts("x") == as_texts(said)
     assert as_texts(chunk.said("x")) == as_texts(said)
     assert pack_texts(chunk.said("x")) == pack_texts(as_texts(said))
+
+
+@given(
+    st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 255, 256, 2**32 - 1, 2**32])), min_size=1),
+    st.integers(-(2**63), 2**63 - 9),
+)
+def test_integers_come_back_from_the_fewest_bytes(column: list[int], first: int) -> None:
+    for values in (column, sorted(column), [abs(n) % 2**32 for n in column], list(range(first, first + 8))):
+        chunk = Chunk(pack_chunk(len(values), {"x": pack_integers(array("q", values))}))
+        assert list(chunk.integers("x")) == values
+    assert [
+        len(pack_integers(values)[1]) for values in ([7] * 9, [4, 5, 6], [0, 9, 1], [0, 256, 1], [0, 2**32, 1])
+    ] == [*(8, 8, 3, 6, 24)]
 
 
 def test_floats_and_texts_of_one_run_are_read_the_same_before_and_after_the_commit(tmp_path) -> None:

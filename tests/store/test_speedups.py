@@ -30,7 +30,7 @@ from somatize import Recorder, Store
 from somatize.errors import UnknownName
 from somatize.facts import said as facts_said
 from somatize.record import about, curve, facts, forwards, nodes, runs, tasks
-from somatize.store import commit, journal, record_format, speedups
+from somatize.store import commit, journal, speedups
 from somatize.store import rows as blocks
 from somatize.store import rows as gather
 from somatize.store.commit import commit_rows
@@ -478,15 +478,6 @@ def test_no_bytes_crash_it(content: bytes, fields: int, most: int) -> None:
         taken = sum(len(body) for _, _, body in found)
         assert taken <= end
     BUILT.heads(content, 2**64 - 1)
-
-
-@compiled
-@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 255, 256, 2**32 - 1, 2**32])),
-                min_size=1), st.integers(-(2**63), 2**63 - 9))  # fmt: skip
-@many
-def test_words_are_packed_as_by_python(column: list[int], first: int) -> None:
-    for words in (column, sorted(column), [abs(n) % 2**32 for n in column], range(first, first + 8), column[:1] * 3):
-        assert BUILT.words(array("q", words)) == record_format.pack_integers(array("q", words))
 
 
 # -- what comes in between

@@ -1,4 +1,4 @@
-/* rows: the complete records at the beginning of a stretch of a journal, as columns of blocks for Python. */
+/* rows(): the complete records at the beginning of a stretch of a journal, as columns of blocks. */
 #include "rows.h"
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static uint64_t state_of(const Row *row) { return row->state; }
 static uint64_t nodes_of(const Row *row) { return row->nodes; }
 static uint64_t took_of(const Row *row) { return row->took; }
 static uint64_t when_of(const Row *row) { return row->when; }
-static uint64_t end_of(const Row *row) { return row->to; } /* once its facts are copied */
+static uint64_t end_of(const Row *row) { return row->to; } /* valid once its facts are copied */
 
 static PyObject *value_at(const Stretch *stretch, size_t said)
 {
@@ -40,7 +40,7 @@ static PyObject *value_at(const Stretch *stretch, size_t said)
                                 (Py_ssize_t)(value_size(at, stretch->size - (said - 1)) - head), "strict");
 }
 
-/* What each row of a block said of one field. */
+/* The value of one field in each row of a block. */
 static PyObject *column(const Stretch *stretch, size_t first, size_t count, size_t field)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
@@ -67,7 +67,7 @@ static PyObject *columns(const Stretch *stretch, size_t first, size_t count)
     return tuple;
 }
 
-/* The facts of each row of a block, one row after the other. */
+/* The concatenated facts of the rows of a block. */
 static PyObject *copied(Stretch *stretch, size_t first, size_t count)
 {
     size_t whole = 0;

@@ -1,7 +1,7 @@
-/* An entry of a journal as bytes: what somatize/store/journal.py says of it, for C.
+/* The format of journal entries, as in somatize/store/journal.py.
  *
- * Words are little-endian. Its head, without gaps: size of what follows the checksum, checksum, kind, state, two bytes
- * of nothing, bytes of summary, nodes, forward, when, took.
+ * Words are little-endian. The head, without gaps: size of the rest after the checksum, checksum, kind, state, two
+ * unused bytes, size of the summary, nodes, forward, when, took.
  */
 #ifndef SOMATIZE_ENTRIES_H
 #define SOMATIZE_ENTRIES_H
@@ -55,14 +55,13 @@ static inline uint64_t get64(const unsigned char *from)
     return LITTLE64(value);
 }
 
-/* The CRC-32 of zlib. `crc32_begin` is called once, before. */
+/* The CRC-32 of zlib. `crc32_begin` is called once before. */
 void crc32_begin(void);
 uint32_t crc32_of(uint32_t before, const unsigned char *data, size_t size);
 
 extern PyType_Spec pen_spec;
 extern PyObject *LOCK_TYPE;
 int pen_begin(void);
-PyObject *words(PyObject *module, PyObject *column);
 PyObject *heads(PyObject *module, PyObject *arguments);
 PyObject *within(PyObject *module, PyObject *arguments);
 PyObject *highest(PyObject *module, PyObject *column);

@@ -1,11 +1,11 @@
-/* Facts as they are packed, and what they say of the summarised fields; see somatize/store/record_format.py. */
+/* Packing of facts and of their summarised fields; see somatize/store/record_format.py. */
 #include "facts.h"
 
-#define LONGEST_NUMBER 18 /* digits that a word surely holds */
+#define LONGEST_NUMBER 18 /* digits that always fit in a word */
 
 static PyObject *NAME_FACT;
 
-/* Note what a fact says of the summarised fields. */
+/* Note the values of summarised fields in a fact. */
 static int look(Sheet *self, PyObject *fact, PyObject *kind)
 {
     for (Wanted *one = self->wanted; one < self->wanted + self->count; one++) {
@@ -20,7 +20,7 @@ static int look(Sheet *self, PyObject *fact, PyObject *kind)
     return !PyErr_Occurred();
 }
 
-/* Pack a fact that is a dict of texts and nothing else; its kind, or NULL. */
+/* Pack a fact that is a dict of texts; returns its kind, or NULL. */
 PyObject *put_fact(Sheet *self, PyObject *fact)
 {
     PyObject *key, *text, *kind;
@@ -34,7 +34,7 @@ PyObject *put_fact(Sheet *self, PyObject *fact)
     return kind != NULL && look(self, fact, kind) ? kind : NULL;
 }
 
-/* Pack a fact as `facts.said` would make it, where that is simple: its kind first, and floats, words or texts. */
+/* Pack a fact as `facts.said` makes it, if it is simple: its kind first, and floats, integers or texts. */
 PyObject *put_said(Sheet *self, PyObject *given)
 {
     PyObject *key, *value, *kind = NULL;
@@ -54,7 +54,7 @@ PyObject *put_said(Sheet *self, PyObject *given)
     return kind != NULL && look(self, given, kind) ? kind : NULL;
 }
 
-/* What a duration's text says: whole microseconds. */
+/* Parse the text of a duration in microseconds. */
 int microseconds(PyObject *text, uint64_t *value)
 {
     Py_ssize_t length;
@@ -91,7 +91,7 @@ int take_fields(Sheet *self, PyObject *fields)
     return 1;
 }
 
-/* Pack what was said of the summarised fields behind the facts, and bring it in front of them; its bytes, or -1. */
+/* Pack the summary behind the facts and move it before them; returns its size, or -1. */
 Py_ssize_t put_summary(Sheet *self)
 {
     size_t facts_end = self->entry.used, body = facts_end - ENTRY_HEAD, summed;

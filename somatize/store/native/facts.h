@@ -6,10 +6,10 @@
 
 typedef struct {
     PyObject *kind, *field; /* of the tuple in `fields` */
-    PyObject *said;         /* borrowed while a call goes on */
+    PyObject *said;         /* borrowed during a call */
 } Wanted;
 
-/* An entry as it grows, and what its facts say of each of `count` summarised fields. */
+/* An entry being packed, and the values of its `count` summarised fields. */
 typedef struct {
     Packed entry;
     PyObject *fields, *kinds; /* pairs of a kind and a name; the engine's kinds */
@@ -17,10 +17,10 @@ typedef struct {
     Py_ssize_t count;
 } Sheet;
 
-/* Called once, before; 0 if there is no memory. */
+/* Initialises this file; 0 if there is no memory. */
 int facts_begin(void);
 
-/* Take the summarised fields, which the caller has set in `fields`; 0 and an error if they are none. */
+/* Set the summarised fields from `fields`, which the caller has set; 0 and an error if they are invalid. */
 int take_fields(Sheet *self, PyObject *fields);
 void sheet_free(Sheet *self);
 

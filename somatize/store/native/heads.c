@@ -1,4 +1,4 @@
-/* What the heads of a journal's entries say, for a look that wants little of what they hold: see somatize/store/journal_reader.py. */
+/* Columns of the heads of journal entries, for readers that need few entries; see somatize/store/journal_reader.py. */
 #include "entries.h"
 
 enum { BROKE = 2, INTERRUPTED = 3, LOST = 4 };
@@ -10,7 +10,7 @@ typedef struct {
 
 static const size_t WIDTH[6] = {8, 1, 1, 8, 8, 8};
 
-/* How many entries there are; -1 if they do not lead to the end. */
+/* The number of entries; -1 if they do not lead to the end. */
 static Py_ssize_t entries(const unsigned char *data, size_t size)
 {
     Py_ssize_t count = 0;
@@ -71,12 +71,12 @@ PyObject *heads(PyObject *module, PyObject *arguments)
     return found;
 }
 
-/* Get the words of a column that Python holds; -1 and an error if it is none. */
+/* Get the words of a Python array and their number; -1 and an error if it is no array of words. */
 static Py_ssize_t words_of(PyObject *column, Py_buffer *view)
 {
     if (PyObject_GetBuffer(column, view, PyBUF_SIMPLE) < 0)
         return -1;
-    if (view->len == 0 || (view->len % 8 == 0 && (uintptr_t)view->buf % 8 == 0)) /* none may lie anywhere */
+    if (view->len == 0 || (view->len % 8 == 0 && (uintptr_t)view->buf % 8 == 0)) /* an empty array may be unaligned */
         return view->len / 8;
     PyBuffer_Release(view);
     PyErr_SetString(PyExc_ValueError, "a column has words of 64 bits");

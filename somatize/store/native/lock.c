@@ -1,4 +1,4 @@
-/* Lock: what threading.RLock is, as far as `with` goes, for which C need not call Python. */
+/* Lock: a reentrant lock like threading.RLock for `with`, which C can take without calling Python. */
 #include "lock.h"
 
 int lock_try(Lock *self)

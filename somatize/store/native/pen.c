@@ -1,8 +1,8 @@
-/* Pen: appends the records of ordinary forwards, and the facts said after them, to the journal of one writer.
+/* Pen: appends the records of ordinary forwards, and facts said after them, to the journal of one writer.
  *
- * A call either does all of it, which no handler of a signal sees half done, or gives back False with nothing changed:
- * also where another thread has the lock of the run's gate, which guards all of this. The numbers are taken as in
- * somatize/store/locks.py, by a writer that is alone on its run.
+ * A call is atomic for signal handlers: it does everything, or changes nothing and returns False; also if another
+ * thread has the lock of the run's gate, which guards all of this. Numbers are taken as in somatize/store/locks.py, for
+ * the only writing process of a run.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "facts.h"
@@ -45,7 +45,7 @@ static void fill_head(Pen *self, int kind, int state, size_t summed, size_t node
     put64(head + TOOK_AT, took);
 }
 
-/* Append the entry to the journal, with its checksum; 0 if the disk does not take all of it, which is undone. */
+/* Append the entry to the journal, with its checksum; 0, and it is undone, if the disk does not take all of it. */
 static int append(Pen *self)
 {
     ssize_t done;
@@ -59,11 +59,11 @@ static int append(Pen *self)
         return 1;
     }
     if (done > 0 && ftruncate(self->fd, self->size) != 0)
-        self->size = PY_SSIZE_T_MAX; /* what is torn is the end of this journal: the next entry begins another */
+        self->size = PY_SSIZE_T_MAX; /* the torn entry ends this journal: the next entry begins another file */
     return 0;
 }
 
-/* Begin an entry, with the lock held; 0, and the lock is not held, if none can be written now. */
+/* Take the lock and begin an entry; 0, without the lock, if none can be written now. */
 static int begin(Pen *self)
 {
     if (!self->open || !lock_try(self->lock))
@@ -80,7 +80,7 @@ static int begin(Pen *self)
     return 0;
 }
 
-/* Pack a forward that finished; 0 if it is none, or something about it is out of the ordinary. */
+/* Pack a finished forward; 0 if it has not finished or is not ordinary. */
 static int put_forward(Pen *self, PyObject *facts)
 {
     PyObject *kind = NULL, *last = NULL;
@@ -100,7 +100,7 @@ static int put_forward(Pen *self, PyObject *facts)
     return 1;
 }
 
-/* Nothing is looked at any more. What waits may hold what holds the pen, which the garbage collector does not see. */
+/* Release what it refers to: `waiting` may refer back to the pen, a cycle that the garbage collector does not see. */
 static void let_go(Pen *self)
 {
     PyBuffer_Release(&self->count);
@@ -108,7 +108,7 @@ static void let_go(Pen *self)
     Py_CLEAR(self->waiting);
 }
 
-/* Take a number for the entry and append it; 0, and the number is given back, if that cannot be. */
+/* Take a number for the entry and append it; 0, and the number is given back, if that fails. */
 static int append_next(Pen *self, uint64_t *number)
 {
     unsigned char *flags = self->flags.buf;
@@ -130,7 +130,7 @@ static int append_next(Pen *self, uint64_t *number)
     return written;
 }
 
-/* True or NULL, if it is done; False otherwise, whatever was wrong: what Python does next finds it, and says so. */
+/* True, or NULL, if it is done; otherwise False without an error: Python then does it, and raises what is wrong. */
 static PyObject *answer(int done, int known)
 {
     if (done)
@@ -141,8 +141,8 @@ static PyObject *answer(int done, int known)
 
 PyDoc_STRVAR(record_doc,
 "record(pending, facts, open) -> bool\n\n"
-"Append the record of a forward that finished, under the next number, and say so on `pending`, which is taken out of\n"
-"the set of those that are open; `facts` is emptied.");
+"Append the record of a finished forward under the next number, set `number` and `over` of `pending`, remove it from\n"
+"the set `open` and clear `facts`.");
 
 static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -172,7 +172,7 @@ static PyObject *pen_record(Pen *self, PyObject *const *arguments, Py_ssize_t co
 
 PyDoc_STRVAR(late_doc,
 "late(number, given) -> bool\n\n"
-"Append a fact said after the forward of that number, made of what was `given`.");
+"Append a fact, made of `given`, said after the forward of that number.");
 
 static PyObject *pen_late(Pen *self, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -255,7 +255,7 @@ static void pen_dealloc(Pen *self)
 static PyMethodDef pen_methods[] = {
     {"record", (PyCFunction)(void (*)(void))pen_record, METH_FASTCALL, record_doc},
     {"late", (PyCFunction)(void (*)(void))pen_late, METH_FASTCALL, late_doc},
-    {"close", (PyCFunction)pen_close, METH_NOARGS, "Let the shared page go; nothing is written any more."},
+    {"close", (PyCFunction)pen_close, METH_NOARGS, "Release the shared page; nothing is written any more."},
     {NULL, NULL, 0, NULL},
 };
 

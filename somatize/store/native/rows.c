@@ -1,8 +1,8 @@
-/* The entries of a stretch of a journal, gone through: see blocks.c for what becomes of them.
+/* Parsing of a stretch of a journal into rows; blocks.c makes blocks of them.
  *
- * What is not a record, nor a fact said after a record of this stretch, is odd: Python is told where it stands, and
- * takes it in. From the first odd entry about a forward on, all about that forward is odd, so that its facts stay in order.
- * The stretch is gone through without Python's lock.
+ * An entry that is neither a record nor a fact said after a record of this stretch is odd: its position is returned,
+ * and Python reads it. After an odd entry, all entries of its forward are odd, so that its facts stay in order. The
+ * stretch is parsed without the GIL.
  */
 #include "rows.h"
 #include <stdlib.h>
@@ -46,7 +46,7 @@ size_t value_size(const unsigned char *at, size_t left)
     return size <= left ? size : 0;
 }
 
-/* Look at a summary: 1 if it holds a value or nil for each field; with `said`, note where what is said stands. */
+/* Parse a summary: 1 if it has a value or nil for each field; with `said`, note the positions of the values. */
 static int take_summary(const Stretch *stretch, size_t at, size_t size, size_t *said)
 {
     size_t end = at + size, count;
@@ -71,7 +71,7 @@ static int take_summary(const Stretch *stretch, size_t at, size_t size, size_t *
     return at == end;
 }
 
-/* The row of a forward, or NULL; they stand by number. */
+/* The row of a forward, or NULL; rows are sorted by number. */
 static Row *find(const Stretch *stretch, uint64_t forward)
 {
     size_t low = 0, high = stretch->rows_count;
@@ -98,7 +98,7 @@ static int is_marked(const unsigned char *body, size_t size)
     return 0;
 }
 
-/* A record begins a row. 1 if it did, 0 if the entry is odd, -1 if there is no memory. */
+/* Begin a row with a record: 1; 0 if the entry is odd, -1 if there is no memory. */
 static int take_record(Stretch *stretch, size_t at, size_t middle, size_t after)
 {
     void *moved;
@@ -128,7 +128,7 @@ static int take_record(Stretch *stretch, size_t at, size_t middle, size_t after)
     return 1;
 }
 
-/* A fact said after a forward goes to its row, as `take_record`. */
+/* Add a late fact to the row of its forward; returns as `take_record`. */
 static int take_late(Stretch *stretch, size_t at, size_t middle, size_t after)
 {
     Row *row = find(stretch, get64(stretch->data + at + FORWARD_AT));

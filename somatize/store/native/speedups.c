@@ -1,13 +1,12 @@
-/* somatize.store._speedups: the ordinary case of recording, and of taking a journal in, done in C.
+/* somatize.store._speedups: the ordinary cases of writing and reading journals, in C.
  *
- * Everything here is also done in Python, which is what runs where this module is not there, and whenever something
- * is out of the ordinary: each function then declines, having changed nothing. So this holds no rule of its own, and
- * tests/store/test_speedups.py holds its bytes against those that Python makes.
+ * Python does the same if this module is missing, and whenever a case is not ordinary: the function then declines and
+ * has changed nothing. tests/store/test_speedups.py compares the bytes with those that Python makes.
  */
 #include "lock.h"
 
-/* Counted up with each change that somatize/store/speedups.py has to know of: a stale build is left alone. */
-#define VERSION 3
+/* Incremented with each change of the interface; somatize/store/speedups.py ignores a module of another version. */
+#define VERSION 4
 
 static PyMethodDef functions[] = {
     {"rows", (PyCFunction)(void (*)(void))rows, METH_FASTCALL,
@@ -15,15 +14,12 @@ static PyMethodDef functions[] = {
      "The complete records at the beginning of a stretch of a journal, as columns."},
     {"heads", heads, METH_VARARGS,
      "heads(buffer, base) -> (places, kinds, states, forwards, whens, took) or None\n\n"
-     "What the heads of entries say, in columns; None where they do not lead to the end."},
+     "The heads of entries, as columns; None if they do not lead to the end."},
     {"within", within, METH_VARARGS,
-     "within(forwards, first, last) -> (from, to)\n\nWhere the numbers lie that are from `first` to `last`."},
+     "within(forwards, first, last) -> (from, to)\n\nThe indexes between which all numbers from `first` to `last` lie."},
     {"highest", highest, METH_O, "highest(forwards) -> int\n\nThe highest number, -1 if there is none."},
     {"totals", totals, METH_VARARGS,
      "totals(kinds, states, whens, took) -> tuple\n\njournal_reader.JournalCounts of the records among entries."},
-    {"words", words, METH_O,
-     "words(column) -> (kind, bytes)\n\n"
-     "A column of words of 64 bits, encoded as record_format.pack_integers does."},
     {NULL, NULL, 0, NULL},
 };
 
