@@ -344,8 +344,8 @@ def export(path: Path, run: str | None, output: str, form: str | None, answer: A
 
     What the format cannot hold is said on standard error. FILE is replaced, and only when the new one is whole.
 
-    Price: what the reader of that name reads, for csv and parquet twice, in bounded memory; a trace of the last
-    forward, if nothing else is asked for.
+    Price: what the reader of that name reads, in bounded memory; a trace of the last forward, if nothing else is
+    asked for.
     """
     form = form or _format_of(output)
     write, takes = _TAKES[form]

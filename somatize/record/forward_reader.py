@@ -151,8 +151,13 @@ class Pages:
         """The fields of every row, in this order."""
         return *BEFORE, *self._fields, "when"
 
+    @property
+    def numbers(self) -> range:
+        """The numbers of the forwards."""
+        return range(self._first, self._highest + 1)
+
     def __len__(self) -> int:
-        return max(0, self._highest + 1 - self._first)
+        return len(self.numbers)
 
     def rows(self) -> Iterator[list[Row]]:
         """The rows of `forwards`, a stretch at a time."""

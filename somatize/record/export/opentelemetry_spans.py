@@ -22,7 +22,7 @@ from somatize.record.reader import micro
 from somatize.record.run_info import about, graph_provenance
 from somatize.store.record_format import STATES
 
-from .output import Exported, LossCounts, StoredForward, float_of, forwards_of, run_name, whole_of
+from .output import Exported, LossCounts, StoredForward, forwards_of, run_name, value_of
 
 if TYPE_CHECKING:
     from opentelemetry import context as contexts
@@ -38,7 +38,6 @@ FORWARD = "forward"
 NODE, HOST, FUNCTION, ERROR = "somatize.node.id", "host.name", "code.function.name", "error.type"
 RUN, NUMBER, STATE = "somatize.run.name", "somatize.forward.number", "somatize.forward.state"
 _STAY = "somatize.stay"
-_TRUTHS = {"True": True, "False": False}
 
 
 class OpenTelemetry:
@@ -325,14 +324,7 @@ def event_of(fact: Fact) -> dict[str, Any]:
     kind = fact["fact"]
     own = {"fact": None, "node": NODE, "host": HOST}
     named = {own.get(field, f"somatize.{kind}.{field}"): (field, text) for field, text in fact.items()}
-    return {name: text if field in own else _value(text) for name, (field, text) in named.items() if name is not None}
-
-
-def _value(text: str) -> Any:
-    for found in (whole_of(text), float_of(text), _TRUTHS.get(text)):
-        if found is not None:
-            return found
-    return text
+    return {name: text if field in own else value_of(text) for name, (field, text) in named.items() if name is not None}
 
 
 def _placed(turns: list[Fact], trip: Fact) -> list[tuple[Fact, int]]:

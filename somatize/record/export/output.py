@@ -1,7 +1,7 @@
-"""Common parts of exporters: the forwards they read, column types of texts, atomic files, what was left out.
+"""Common parts of exporters: the forwards they read, the values of texts, atomic files, counts of what was left out.
 
-A fact holds text. A text counts as a number only if the number's text is the same: ``1.50`` is a version and no number,
-``9007199254740993`` no float64. So a column has a type and, if some texts do not fit it, a column of words beside it.
+A fact holds texts. A text counts as a number only if the number is written exactly so: ``1.50`` may be a version, and
+no float64 is ``9007199254740993``.
 """
 
 from __future__ import annotations
@@ -10,178 +10,47 @@ import os
 import secrets
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from somatize.errors import ExportError
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted
-from somatize.record import reader
-from somatize.record.forward_reader import Place, opened_at
+from somatize.record.forward_reader import Pages, Place, opened_at, told_in
 from somatize.record.reader import ENDINGS, micro
-from somatize.store.lmdb_environment import BadValue
-from somatize.store.record_format import number, unpack
-from somatize.store.run_reader import RunLines, lines_of, look
+from somatize.store.record_format import number
+from somatize.store.run_reader import lines_of, look
 
-_EXACT = 2**53
-"""Up to which every whole number is a float64 too."""
-
-Said = Sequence[str | float | None]
-"""Texts, where a float stands for the text that is its `repr`."""
+Value: TypeAlias = int | float | bool | str
 
 
-class ColumnType(Enum):
-    """The type of a column; each type allows missing values."""
-
-    WHOLE = "int64"
-    NUMBER = "float64"
-    TRUTH = "bool"
-    TEXT = "text"
-    NAME = "name"
-    """A text of which there are few: a node, a host, a level."""
-    INSTANT = "instant"
-    """Microseconds since 1970, UTC."""
-    NAMES = "names"
-    """A list of texts."""
-
-
-class Survey:
-    """Collects the texts of a column, and then gives the column's type."""
-
-    def __init__(self, declared: ColumnType | None = None) -> None:
-        self.declared = declared
-        self._wholes = self._wide = self._floats = self._truths = self._words = 0
-
-    def add(self, said: Iterable[str | float]) -> None:
-        """Some texts more; none of them None."""
-        if self.declared in (ColumnType.TEXT, ColumnType.NAME):
-            return
-        every = list(said)
-        some = [one for one in every if isinstance(one, str)]
-        self._floats += len(every) - len(some)
-        if not some:
-            return
-        wholes = _all_whole(some)
-        if wholes is not None:
-            self._wholes += len(some)
-            self._wide += sum(not -_EXACT <= value <= _EXACT for value in wholes)
-        elif _all_floats(some) is not None:
-            self._floats += len(some)
-        else:
-            self._add_one_by_one(some)
-
-    def _add_one_by_one(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            if (whole := whole_of(text)) is not None:
-                self._wholes += 1
-                self._wide += not -_EXACT <= whole <= _EXACT
-            elif float_of(text) is not None:
-                self._floats += 1
-            elif text in _TRUTHS:
-                self._truths += 1
-            else:
-                self._words += 1
-
-    @property
-    def kind(self) -> ColumnType:
-        """The type of the column; if less than half of the texts are numbers, it is words."""
-        if self.declared is not None:
-            return self.declared
-        numbers = self._wholes + self._floats
-        every = numbers + self._truths + self._words
-        if self._truths and self._truths == every:
-            return ColumnType.TRUTH
-        if 2 * numbers < every:
-            return ColumnType.TEXT
-        return ColumnType.WHOLE if self._wholes and not self._floats else ColumnType.NUMBER
-
-    @property
-    def has_words(self) -> bool:
-        """Whether there are texts that the kind cannot hold."""
-        if self.kind is ColumnType.WHOLE:
-            return bool(self._floats + self._truths + self._words)
-        if self.kind is ColumnType.NUMBER:
-            return bool(self._truths + self._words + self._wide)
-        return False
-
-
-def held_by(kind: ColumnType, said: Said) -> list[Any]:
-    """Each text as a value of the kind, None where it is absent or cannot be one."""
-    types = set(map(type, said))
-    if kind is ColumnType.NUMBER:
-        if types <= {float, type(None)}:
-            return list(said)
-        if types == {str} and (floats := _all_floats(said)) is not None:
-            return floats.tolist()
-        return [number_of(one) if isinstance(one, str) else one for one in said]
-    texts = as_texts(said)
-    if kind is ColumnType.WHOLE:
-        if types == {str} and (wholes := _all_whole(texts)) is not None:
-            return wholes.tolist()
-        return [None if text is None else whole_of(text) for text in texts]
-    if kind is ColumnType.TRUTH:
-        return [None if text is None else _TRUTHS.get(text) for text in texts]
-    return texts
-
-
-def as_texts(said: Said) -> list[str | None]:
-    """The very texts that were said."""
-    return [repr(one) if isinstance(one, float) else one for one in said]
-
-
-def words_beside(said: Said, values: Sequence[Any]) -> list[str | None]:
-    """The texts that are there where no value is."""
-    return as_texts([one if value is None else None for one, value in zip(said, values, strict=True)])
-
-
-def whole_of(text: str) -> int | None:
-    """The int64 that a text is, if that reads back as the text."""
-    if len(text) > 20:
-        return None
-    try:
-        value = int(text)
-    except ValueError:
-        return None
-    return value if str(value) == text and -(2**63) <= value < 2**63 else None
-
-
-def float_of(text: str) -> float | None:
-    """The float64 that a text is, if that reads back as the text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if repr(value) == text else None
-
-
-def number_of(text: str) -> float | None:
-    """The float64 that a text is: as `float_of`, or a whole number that is the same one as a float64."""
-    whole = whole_of(text)
-    if whole is not None:
-        return float(whole) if -_EXACT <= whole <= _EXACT else None
-    return float_of(text)
+def value_of(text: str) -> Value:
+    """The int64, float64 or bool that is written exactly as `text`, else the text itself."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if str(value) == text and (kind is float or -(2**63) <= value < 2**63):
+            return value
+    return _TRUTHS.get(text, text)
 
 
 _TRUTHS = {"True": True, "False": False}
 
 
-def _all_whole(texts: Sequence[Any]) -> array[int] | None:
-    try:
-        values = array("q", map(int, texts))
-    except (ValueError, OverflowError):
-        return None
-    return values if list(map(str, values)) == list(texts) else None
-
-
-def _all_floats(texts: Sequence[Any]) -> array[float] | None:
-    try:
-        values = array("d", map(float, texts))
-    except (ValueError, OverflowError):
-        return None
-    return values if list(map(repr, values)) == list(texts) else None
+def values_of(texts: list[str]) -> list[Value]:
+    """`value_of` of each text; several times as fast where all are integers, or all are floats."""
+    for code, kind in (("q", int), ("d", float)):
+        try:
+            values: list[Value] = [*array(code, map(kind, texts))]
+        except (ValueError, OverflowError):
+            continue
+        if list(map(str, values)) == texts:
+            return values
+    return list(map(value_of, texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +129,6 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return place
 
 
-_AT_ONCE = 2048
-"""Forwards whose facts are in memory at once."""
-
-
 class StoredForward(NamedTuple):
     """A forward as it was recorded; `took_us` is None if it did not end, `when_us` in microseconds since 1970."""
 
@@ -274,44 +139,27 @@ class StoredForward(NamedTuple):
     facts: list[Fact]
 
 
-def run_name(store: Place, run: str | None) -> str:
-    """The run to export. Raises `UnknownRun` and `WhichRun`."""
-    with opened_at(store) as opened:
-        return look(opened, lambda view: lines_of(view, run).name)
-
-
 def forwards_of(
     store: Place, run: str, *, last: int | None = None, since: int | None = None
 ) -> Iterator[StoredForward]:
-    """The forwards there are now, by number, the facts of a stretch at a time. A damaged one is named and has none."""
-    rows = reader.forwards(store, run, last=last, since=since)
-    for start in range(0, len(rows), _AT_ONCE):
-        some = rows[start : start + _AT_ONCE]
-        told = _facts_between(store, run, some[0]["forward"], some[-1]["forward"])
-        for row in some:
-            number, when = row["forward"], row["when"]
-            when_us = None if when is None else round(when * 1e6)
-            yield StoredForward(number, row["state"], row["took_us"], when_us, told.get(number, []))
-
-
-def _facts_between(store: Place, run: str, first: int, last: int) -> dict[int, list[Fact]]:
+    """The forwards there are now, by number, some at a time; facts of a damaged one are left out with a warning."""
+    pages = Pages(store, run, last, since)
     with opened_at(store) as opened:
-        return look(opened, lambda view: _facts_in(lines_of(view, run), first, last))
+        for rows in pages.rows():
+            told = told_in(opened, run, [row["forward"] for row in rows])
+            for row, (number, facts) in zip(rows, told, strict=True):
+                yield StoredForward(number, row["state"], row["took_us"], microseconds(row["when"]), facts)
 
 
-def _facts_in(lines: RunLines, first: int, last: int) -> dict[int, list[Fact]]:
-    found: dict[int, list[Fact]] = {}
-    for block in lines.blocks(first):
-        if block.forwards[0] > last:
-            break
-        found.update((one, told) for one, told in lines.block_facts(block) if first <= one <= last)
-    for forward in lines.lines:
-        if first <= forward <= last:
-            try:
-                found[forward] = list(unpack(lines.bodies(forward) or []))
-            except (BadValue, ValueError):
-                lines.skip(forward)
-    return found
+def microseconds(seconds: float | None) -> int | None:
+    """A time in whole microseconds."""
+    return None if seconds is None else round(seconds * 1e6)
+
+
+def run_name(store: Place, run: str | None) -> str:
+    """The name of the run to export. Raises `UnknownRun` and `WhichRun`."""
+    with opened_at(store) as opened:
+        return look(opened, lambda view: lines_of(view, run).name)
 
 
 _STAMPS = frozenset({"fact", "node", "host"})

@@ -1,38 +1,68 @@
-"""Tables of a run for exporters: typed columns, and rows read a block at a time."""
+"""Tables of a run for exporters: the rows of a reader by column, with the type that fits all values of a column.
+
+The record is read once. Each batch of rows goes to a temporary file, said texts as the values they are; only then are
+the types of the columns known, and the batches are read back. A column of numbers with texts among them becomes two:
+one of the numbers, and beside it ``loss.value (text)`` with the texts.
+"""
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import pickle
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from enum import Enum
 from itertools import chain, islice
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any, NamedTuple, TypeAlias
 
 from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact
 from somatize.record import reader, run_info
-from somatize.record.forward_reader import BEFORE, Place, check_range, opened_at, row_of_line, rows_of_block
-from somatize.record.run_info import LOG_FIELDS, said_in
-from somatize.store import record_format
+from somatize.record.forward_reader import BEFORE, Pages, Place, check_range, opened_at, told_in
+from somatize.record.run_info import LOG_FIELDS
 from somatize.store.directory import FORMAT
-from somatize.store.lmdb_environment import BadValue
-from somatize.store.record_format import Chunk, unpack
-from somatize.store.run_reader import Line, RunLines, first_of, lines_of, look
+from somatize.store.record_format import OWN, unpack
+from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import ColumnType, Survey, held_by, words_beside
+from .output import Value, microseconds, run_name, values_of
 
-Row = Sequence[Any]
-BATCH = 1 << 15
-"""Rows that are in memory at once."""
+BATCH = 1 << 16
+"""The most rows that are in memory at once."""
+_CELLS = 1 << 24
+"""The most cells that are in memory at once: batches of wide tables have fewer rows."""
+_IN_MEMORY = 1 << 24
+"""Bytes of batches above which they are written to a temporary file."""
+_EXACT = 2**53
+"""Up to this every integer is a float64."""
 
 
-class Wanted(NamedTuple):
-    """A column before its rows were looked at; one without a kind gets that of the texts in it.
+class ColumnType(Enum):
+    """The type of a column; each type allows missing values."""
 
-    The rows of one that is `said` hold texts, whatever its kind.
+    WHOLE = "int64"
+    NUMBER = "float64"
+    TRUTH = "bool"
+    TEXT = "text"
+    NAME = "name"
+    """A text with few different values: a node, a host, a level."""
+    INSTANT = "instant"
+    """Microseconds since 1970, UTC."""
+    NAMES = "names"
+    """A list of texts."""
+
+
+_TEXTS = (ColumnType.TEXT, ColumnType.NAME)
+
+
+class Field(NamedTuple):
+    """A field of the rows; without a kind its column has the type that its values have.
+
+    The values of one that is `said` are texts in the record, and may not fit its kind.
     """
 
     name: str
@@ -42,59 +72,163 @@ class Wanted(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column: its name, what it holds, its unit if it has one, and where in a row it stands.
-
-    One that is `words` has the texts of its place that the column before it, of that place too, cannot hold.
-    """
+    """A column: the values of `field` that fit its kind, or, if it is `words`, the texts of the others."""
 
     name: str
     kind: ColumnType
-    unit: str
-    place: int
-    said: bool = False
+    field: Field
     words: bool = False
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Its unit, if it has one."""
+        return {"unit": self.field.unit} if self.field.unit and not self.words else {}
 
-@dataclass(frozen=True)
+
+class ValueCounts:
+    """Counts of the types of a field's values, which decide the type of its column."""
+
+    def __init__(self, declared: ColumnType | None = None) -> None:
+        self.declared = declared
+        self._types: Counter[type] = Counter()
+        self._inexact = 0
+
+    def add(self, values: Sequence[Value]) -> None:
+        """Count some more values."""
+        found = Counter(map(type, values))
+        self._types.update(found)
+        if found[int]:
+            self._inexact += sum(type(value) is int and not -_EXACT <= value <= _EXACT for value in values)
+
+    @property
+    def kind(self) -> ColumnType:
+        """The type of the column: text if less than half of the values are numbers."""
+        if self.declared is not None:
+            return self.declared
+        wholes, floats, every = self._types[int], self._types[float], self._types.total()
+        if every and self._types[bool] == every:
+            return ColumnType.TRUTH
+        if 2 * (wholes + floats) < every:
+            return ColumnType.TEXT
+        return ColumnType.WHOLE if wholes and not floats else ColumnType.NUMBER
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there are values that the type cannot hold."""
+        others = self._types.total() - self._types[int]
+        if self.kind is ColumnType.WHOLE:
+            return bool(others)
+        return self.kind is ColumnType.NUMBER and bool(others - self._types[float] + self._inexact)
+
+
+def held_by(kind: ColumnType, values: Sequence[Value | None]) -> list[Any]:
+    """Each value as one of the type; None where it is absent or does not fit."""
+    if kind is ColumnType.NUMBER:
+        if set(map(type, values)) == {float}:
+            return list(values)
+        return [
+            float(one) if type(one) is float or (type(one) is int and abs(one) <= _EXACT) else None for one in values
+        ]
+    if kind in _TEXTS:
+        return [None if one is None else str(one) for one in values]
+    wanted = int if kind is ColumnType.WHOLE else bool
+    return [one if type(one) is wanted else None for one in values]
+
+
+def _exact(value: Value | None) -> float | None:
+    """An integer as the float64 that is equal to it."""
+    return float(value) if type(value) is int and -_EXACT <= value <= _EXACT else None
+
+
+def words_beside(values: Sequence[Value | None], held: Sequence[Any]) -> list[str | None]:
+    """The texts of the values that `held` could not hold."""
+    return [str(one) if fits is None and one is not None else None for one, fits in zip(values, held, strict=True)]
+
+
+Cells: TypeAlias = tuple[Sequence[int] | None, Sequence[Any]]
+"""The rows of a batch in which a field has a value (None means all), and these values."""
+
+
 class Table:
-    """Rows of one kind, and what their columns hold.
+    """Rows of one kind, in memory or, if there are many, in a temporary file in `folder`."""
 
-    In a row, said values are still the texts that were said, or floats of which those are the `repr`.
-    """
+    def __init__(self, of: str, fields: Iterable[Field], folder: Path | None) -> None:
+        self.of = of
+        self.run: str | None = None
+        self.rows = 0
+        self.fields = {field.name: field for field in fields}
+        self._counts: dict[str, ValueCounts] = {}
+        self._batches = 0
+        self._file = SpooledTemporaryFile(_IN_MEMORY, dir=None if folder is None else str(folder))  # noqa: SIM115
 
-    of: str
-    run: str | None
-    columns: Sequence[Column]
-    rows: Callable[[], Iterator[Row]]
+    def close(self) -> None:
+        """Delete the rows."""
+        self._file.close()
 
-    def batches(self, size: int = BATCH) -> Iterator[dict[str, list[Any]]]:
-        """The columns of some rows at a time, by name; each value as what its column holds, None where absent."""
-        for places in self.raw(size):
-            yield self._converted(places)
+    @property
+    def batch(self) -> int:
+        """How many rows a batch has."""
+        return max(1, min(BATCH, _CELLS // max(1, len(self.fields))))
 
-    def raw(self, size: int = BATCH) -> Iterator[list[Sequence[Any]]]:
-        """The places of some rows at a time, said values as in the rows."""
-        rows = self.rows()
-        while some := list(islice(rows, size)):
-            yield list(zip(*some, strict=True))
+    def add(self, rows: int, columns: Mapping[str, Cells]) -> None:
+        """Add a batch of so many rows; a field that has no cells in it is absent."""
+        kept: dict[str, Cells] = {}
+        for name, (places, said) in columns.items():
+            field = self.fields[name]
+            values = values_of(list(said)) if field.said and field.kind not in _TEXTS else said
+            if field.said:
+                self._counts.setdefault(name, ValueCounts(field.kind)).add(values)
+            kept[name] = places, values
+        pickle.dump((rows, kept), self._file, pickle.HIGHEST_PROTOCOL)
+        self._batches += 1
+        self.rows += rows
 
-    def _converted(self, places: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-        made: dict[str, list[Any]] = {}
-        values: list[Any] = []
-        for column in self.columns:
-            held = places[column.place]
-            if column.words:
-                made[column.name] = words_beside(held, values)
-                continue
-            values = held_by(column.kind, held) if column.said else list(held)
-            made[column.name] = values
+    def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add the rows of a reader."""
+        following = iter(rows)
+        while some := list(islice(following, self.batch)):
+            self.add(len(some), {field.name: _cells(field, some) for field in self.fields.values()})
+
+    def columns(self) -> list[Column]:
+        """The columns that hold all values."""
+        made, taken = [], set(self.fields)
+        for name, field in self.fields.items():
+            counts = self._counts.get(name, ValueCounts(field.kind))
+            made.append(Column(name, counts.kind if field.said else field.kind or ColumnType.TEXT, field))
+            if counts.has_words:
+                beside = f"{name} (text)"
+                while beside in taken:
+                    beside += " (text)"
+                taken.add(beside)
+                made.append(Column(beside, ColumnType.TEXT, field, words=True))
         return made
+
+    def raw(self) -> Iterator[tuple[int, dict[str, Cells]]]:
+        """The batches as they were added, said texts as `value_of` has them."""
+        self._file.seek(0)
+        for _ in range(self._batches):
+            yield pickle.load(self._file)  # noqa: S301
+
+    def batches(self) -> Iterator[dict[str, list[Any]]]:
+        """The batches by name of column; each value as one of the column's type, None where absent."""
+        columns = self.columns()
+        for rows, cells in self.raw():
+            made: dict[str, list[Any]] = {}
+            values: Sequence[Any] = ()
+            held: list[Any] = []
+            for name, kind, field, words in columns:
+                if words:
+                    made[name] = words_beside(values, held)
+                    continue
+                values = spread(rows, *cells.get(field.name, ((), ())))
+                made[name] = held = held_by(kind, values) if field.said else list(values)
+            yield made
 
     @property
     def about(self) -> dict[str, str]:
         """Metadata of the table as text: its run, its content, its units, the format of the store."""
         run = {} if self.run is None else {"somatize.run": self.run}
-        units = {column.name: column.unit for column in self.columns if column.unit}
+        units = {column.name: column.field.unit for column in self.columns() if column.metadata}
         return {
             **run,
             "somatize.table": self.of,
@@ -103,279 +237,28 @@ class Table:
         }
 
 
-def surveyed(wanted: Sequence[Wanted], rows: Iterable[Row]) -> list[Column]:
-    """The columns that rows of these need. Goes through the rows once, some at a time."""
-    surveys = {place: Survey(one.kind) for place, one in enumerate(wanted) if one.said or one.kind is None}
-    following = iter(rows)
-    while surveys and (some := list(islice(following, BATCH))):
-        columns = list(zip(*some, strict=True))
-        for place, survey in surveys.items():
-            survey.add(text for text in columns[place] if text is not None)
-    return columns_of(wanted, surveys)
-
-
-def columns_of(wanted: Sequence[Wanted], surveys: dict[int, Survey]) -> list[Column]:
-    """The columns for a field, by its survey; two if one cannot hold all values."""
-    taken = {one.name for one in wanted}
-    made: list[Column] = []
-    for place, one in enumerate(wanted):
-        survey = surveys.get(place)
-        kind = one.kind or (survey.kind if survey is not None else ColumnType.TEXT)
-        made.append(Column(one.name, kind, one.unit, place, said=survey is not None))
-        if survey is not None and survey.has_words:
-            name = f"{one.name} (text)"
-            while name in taken:
-                name += " (text)"
-            taken.add(name)
-            made.append(Column(name, ColumnType.TEXT, "", place, said=True, words=True))
+def spread(rows: int, places: Sequence[int] | None, values: Sequence[Any], absent: Any = None) -> Sequence[Any]:
+    """A value for each row of a batch."""
+    if places is None:
+        return values
+    made = [absent] * rows
+    for place, value in zip(places, values, strict=True):
+        made[place] = value
     return made
 
 
-_first = itemgetter(0)
+def _cells(field: Field, rows: Sequence[Mapping[str, Any]]) -> Cells:
+    values = [row[field.name] for row in rows]
+    if field.kind is ColumnType.INSTANT:
+        values = [microseconds(value) for value in values]
+    if not field.said:
+        return None, values
+    texts = [value if isinstance(value, str) else repr(value) for value in values if value is not None]
+    return (None if len(texts) == len(rows) else _present(values)), texts
 
 
-def forwards_table(lines: RunLines, seen: int, last: int | None, since: int | None) -> Table:
-    """A row per forward. `seen` is the highest number of an earlier look: forwards missing up to it are lost."""
-    fields = lines.summarised_fields()
-    first = first_of(lines, last, since)
-
-    def rows() -> Iterator[Row]:
-        waiting = [row_of_line(line, fields) for line in _open(lines, first)]
-        return chain.from_iterable(_whole(_ordered(waiting, _blocks_of_rows(lines, fields, first)), first, seen))
-
-    wanted = [
-        Wanted("forward", ColumnType.WHOLE),
-        Wanted("state", ColumnType.NAME),
-        Wanted("nodes", ColumnType.WHOLE),
-        Wanted("took_us", ColumnType.WHOLE, "us"),
-        *(Wanted(name, said=True) for name in fields),
-        Wanted("when", ColumnType.INSTANT),
-    ]
-    surveys = dict(enumerate(_surveyed(lines, fields, first), start=len(BEFORE)))
-    return Table("forwards", lines.name, columns_of(wanted, surveys), rows)
-
-
-def _surveyed(lines: RunLines, fields: Sequence[str], first: int) -> list[Survey]:
-    """The type of each summarised field, from one pass over the blocks."""
-    surveys = {field: Survey() for field in fields}
-    for block in lines.blocks(first):
-        start = bisect_left(block.forwards, first)
-        for field, survey in surveys.items():
-            try:
-                said = block.chunk.said(field) if field in block.chunk else []
-            except BadValue:
-                continue  # the rows are asked for it again, and say so
-            survey.add(value for value in said[start:] if value is not None)
-    late = (texts for forward, texts in lines.late.items() if forward >= first)
-    for texts in (*late, *(line.texts for line in _open(lines, first))):
-        for field, text in texts.items():
-            if field in surveys:
-                surveys[field].add([text])
-    return list(surveys.values())
-
-
-def _open(lines: RunLines, first: int) -> list[Line]:
-    """The forwards that are in no block yet, by number."""
-    return [lines.lines[forward] for forward in sorted(lines.lines) if forward >= first]
-
-
-def _blocks_of_rows(lines: RunLines, fields: Sequence[str], first: int) -> Iterator[list[Row]]:
-    for block in lines.blocks(first):
-        found = rows_of_block(lines, block, fields, Chunk.said)
-        if found is not None:
-            columns = (found.forwards, found.states, found.nodes, found.took_us, *found.said, found.whens)
-            rows: list[Row] = list(zip(*columns, strict=True))
-            yield rows[bisect_left(found.forwards, first) :]
-
-
-def _ordered(waiting: list[Any], blocks: Iterable[list[Any]]) -> Iterator[list[Any]]:
-    """Items sorted by forward number, many at a time.
-
-    Blocks come by their first number and overlap where several writers were at work; what another may still precede is
-    held back. What is `waiting` already is in order, and has any numbers.
-    """
-    for some in blocks:
-        if waiting and some:
-            ready = bisect_left(waiting, some[0][0], key=_first)
-            if ready:
-                yield waiting[:ready]
-            waiting = waiting[ready:]
-        waiting = sorted([*waiting, *some], key=_first) if waiting else some
-    if waiting:
-        yield waiting
-
-
-def _whole(stretches: Iterable[list[Row]], first: int, seen: int) -> Iterator[list[Row]]:
-    """Rows in order, with one for each number that was never written down.
-
-    As readers have it: a number missing below what an earlier look saw is lost, one above it ends the answer.
-    """
-    following = first
-    width = len(BEFORE) + 1
-    for rows in stretches:
-        width = len(rows[0])
-        if rows[-1][0] - following + 1 == len(rows):
-            yield rows
-            following += len(rows)
-            continue
-        filled: list[Row] = []
-        for row in rows:
-            for forward in range(following, row[0]):
-                if forward > seen:
-                    yield filled
-                    return
-                filled.append(_lost(forward, width))
-            filled.append(row)
-            following = row[0] + 1
-        yield filled
-    if following <= seen:
-        yield [_lost(forward, width) for forward in range(following, seen + 1)]
-
-
-def _lost(forward: int, width: int) -> Row:
-    return (forward, record_format.STATES[record_format.LOST], 0, *[None] * (width - 3))
-
-
-_SHARED = ("node", "host", "device")
-_COUNTS = ("began_us", "took_us", "bytes", "items", "ran", "recalled", "failed")
-_UNITS = {"began_us": "us", "took_us": "us", "bytes": "bytes"}
-
-
-Shape: TypeAlias = tuple[str, tuple[str, ...]]
-"""The kind and the keys of a fact."""
-
-
-def shape_of(fact: Fact) -> Shape:
-    """The shape of a fact."""
-    return fact.get("fact", ""), tuple(fact)
-
-
-class _Shapes:
-    """The columns of a fact's values, by its kind and keys."""
-
-    def __init__(self) -> None:
-        self.wanted = [
-            Wanted("forward", ColumnType.WHOLE),
-            Wanted("position", ColumnType.WHOLE),
-            Wanted("fact", ColumnType.NAME),
-            *(Wanted(name, ColumnType.NAME) for name in _SHARED),
-            *(Wanted(name, ColumnType.WHOLE, _UNITS.get(name, ""), said=True) for name in _COUNTS),
-            Wanted("why", ColumnType.TEXT),
-        ]
-        self._places = {one.name: place for place, one in enumerate(self.wanted)}
-        self._known: dict[Shape, list[int]] = {}
-
-    def places(self, fact: Fact) -> list[int]:
-        """The places of a fact's values, in the order of its keys."""
-        return self.places_of(shape_of(fact))
-
-    def places_of(self, shape: Shape) -> list[int]:
-        """The places of the values of a fact of this shape."""
-        known = self._known.get(shape)
-        if known is None:
-            known = self._known[shape] = [self._place(shape[0], name) for name in shape[1]]
-        return known
-
-    def _place(self, kind: str, name: str) -> int:
-        if name == "fact" or name in _SHARED or (kind in KINDS and name in (*_COUNTS, "why")):
-            return self._places[name]
-        path = f"{kind}.{name}"
-        if path not in self._places:
-            self._places[path] = len(self.wanted)
-            self.wanted.append(Wanted(path, _WORDS.get(path), said=True))
-        return self._places[path]
-
-
-_WORDS = {
-    **dict.fromkeys(("log.level", "log.logger", "task.state", "throughput.stream"), ColumnType.NAME),
-    **dict.fromkeys(("log.message", "log.task", "task.id", "task.name", "task.parent", "task.why"), ColumnType.TEXT),
-    **dict.fromkeys(("task.mark", "machine.id"), ColumnType.TEXT),
-}
-"""Fields that are words, even where all that was said looks like a number."""
-
-
-def facts_table(lines: RunLines, last: int | None, since: int | None) -> Table:
-    """A row per fact; facts of the run itself come first if the whole run is exported.
-
-    A column for each field that the engine tells, and for each other one, named as for a curve: ``loss.value``.
-    """
-    first = first_of(lines, last, since)
-    own = last is None and since is None
-    shapes = _Shapes()
-    columns = columns_of(shapes.wanted, _survey(shapes, _told(lines, first, own=own)))
-
-    def rows() -> Iterator[Row]:
-        blank: list[Any] = [None] * len(shapes.wanted)
-        for forward, told in _told(lines, first, own=own):
-            for position, fact in enumerate(told):
-                row = blank.copy()
-                row[0], row[1] = forward, position
-                for place, text in zip(shapes.places(fact), fact.values(), strict=True):
-                    row[place] = text
-                yield row
-
-    return Table("facts", lines.name, columns, rows)
-
-
-def _survey(shapes: _Shapes, forwards: Iterable[tuple[int | None, list[Fact]]]) -> dict[int, Survey]:
-    """The types of the said columns, from the values of many facts of one shape."""
-    surveys: dict[int, Survey] = {}
-    waiting: dict[Shape, list[Iterable[str]]] = {}
-    facts = 0
-    for _, told in forwards:
-        for fact in told:
-            waiting.setdefault(shape_of(fact), []).append(fact.values())
-        facts += len(told)
-        if facts >= BATCH:
-            _settle(shapes, waiting, surveys)
-            facts = 0
-    _settle(shapes, waiting, surveys)
-    return surveys
-
-
-def _settle(shapes: _Shapes, waiting: dict[Shape, list[Iterable[str]]], surveys: dict[int, Survey]) -> None:
-    for shape, values in waiting.items():
-        for place, texts in zip(shapes.places_of(shape), zip(*values, strict=True), strict=True):
-            wanted = shapes.wanted[place]
-            if wanted.said:
-                surveys.setdefault(place, Survey(wanted.kind)).add(texts)
-    waiting.clear()
-
-
-def _told(lines: RunLines, first: int, *, own: bool) -> Iterator[tuple[int | None, list[Fact]]]:
-    """Each forward with its facts, by number; before them the run itself with its own."""
-    blocks = ([(n, told) for n, told in lines.block_facts(block) if n >= first] for block in lines.blocks(first))
-    forwards = chain.from_iterable(_ordered(list(_open_facts(lines, first)), blocks))
-    return chain([(None, _own(lines))], forwards) if own else forwards
-
-
-def _own(lines: RunLines) -> list[Fact]:
-    return list(unpack(lines.bodies(record_format.OWN) or []))
-
-
-def _open_facts(lines: RunLines, first: int) -> Iterator[tuple[int, list[Fact]]]:
-    for line in _open(lines, first):
-        try:
-            yield line.forward, list(unpack(lines.bodies(line.forward) or []))
-        except (BadValue, ValueError):
-            lines.skip(line.forward)
-
-
-def logs_table(lines: RunLines) -> Table:
-    """A row per log record."""
-
-    def rows() -> Iterator[Row]:
-        return ((forward, *map(fact.get, LOG_FIELDS)) for forward, fact in said_in(lines, "log"))
-
-    names = ("level", "logger", "node", "host")
-    wanted = [
-        Wanted("forward", ColumnType.WHOLE),
-        *(Wanted(name, ColumnType.NAME if name in names else ColumnType.TEXT) for name in LOG_FIELDS),
-    ]
-    return Table("logs", lines.name, columns_of(wanted, {}), rows)
-
-
-T = TypeVar("T")
+def _present(values: Sequence[Any]) -> array[int]:
+    return array("I", (place for place, value in enumerate(values) if value is not None))
 
 
 class TableQuery(NamedTuple):
@@ -388,25 +271,28 @@ class TableQuery(NamedTuple):
     since: int | None
 
 
-def read(asked: TableQuery, write: Callable[[Table], T]) -> tuple[T, tuple[str, ...]]:
-    """Call `write` with a table and return its result, with warnings about what could not be read.
+@contextmanager
+def read(asked: TableQuery, folder: Path | None = None) -> Iterator[tuple[Table, tuple[str, ...]]]:
+    """A table, and warnings about what could not be read; rows that memory should not hold lie in `folder`.
 
-    `write` may be called again where the store is read without locks. Raises `ExportError`, before anything is read,
-    for a table there is not or a stretch that it cannot be asked for.
+    Raises `ExportError`, before anything is read, for a table that does not exist or cannot be limited as asked.
     """
     _check(asked)
-    with held_back() as sentences:
-        made = _STREAMED[asked.of](asked, write) if asked.of in _STREAMED else write(_LISTED[asked.of](asked))
-    left_out = tuple(dict.fromkeys(sentences))
-    for sentence in left_out:
-        warn_of_record(sentence)
-    return made, left_out
+    fields, fill = _TABLES[asked.of]
+    with closing(Table(asked.of, fields, folder)) as table:
+        with held_back() as sentences:
+            fill(asked, table)
+        left_out = tuple(dict.fromkeys(sentences))
+        for sentence in left_out:
+            warn_of_record(sentence)
+        yield table, left_out
 
 
 def _check(asked: TableQuery) -> None:
     check_range(asked.last, asked.since)
     if asked.of not in TABLES:
-        raise ExportError(f"there is no table of {asked.of!r}{nearest(str(asked.of), list(TABLES))}; {_there_are()}")
+        there_are = f"there are {', '.join(TABLES[:-1])} and {TABLES[-1]}"
+        raise ExportError(f"there is no table of {asked.of!r}{nearest(str(asked.of), list(TABLES))}; {there_are}")
     if asked.of == "runs" and asked.run is not None:
         raise ExportError(f"the table of runs is of a whole store, not of the run {asked.run!r}; give None")
     if asked.since is not None and asked.of not in ("forwards", "facts"):
@@ -415,110 +301,186 @@ def _check(asked: TableQuery) -> None:
         raise ExportError(f"a table of {asked.of} cannot be asked for with last=; of forwards, facts and nodes it can")
 
 
-def _there_are() -> str:
-    return f"there are {', '.join(TABLES[:-1])} and {TABLES[-1]}"
+def _forwards(asked: TableQuery, table: Table) -> None:
+    pages = Pages(asked.store, asked.run, asked.last, asked.since)
+    table.run = pages.run
+    when = table.fields.pop("when")
+    table.fields.update({name: Field(name, said=True) for name in pages.fields[len(BEFORE) : -1]}, when=when)
+    table.add_rows(chain.from_iterable(pages.rows()))
 
 
-def _forwards(asked: TableQuery, write: Callable[[Table], T]) -> T:
-    with opened_at(asked.store) as opened:
-        # Journals are not read at one instant; `reader.forwards` says why there are two looks.
-        seen = look(opened, lambda view: lines_of(view, asked.run).highest())
-        return look(
-            opened, lambda view: write(forwards_table(lines_of(view, asked.run), seen, asked.last, asked.since))
-        )
-
-
-def _looked(asked: TableQuery, table: Callable[[RunLines], Table], write: Callable[[Table], T]) -> T:
-    with opened_at(asked.store) as opened:
-        return look(opened, lambda view: write(table(lines_of(view, asked.run))))
-
-
-def _facts(asked: TableQuery, write: Callable[[Table], T]) -> T:
-    return _looked(asked, lambda lines: facts_table(lines, asked.last, asked.since), write)
-
-
-def _logs(asked: TableQuery, write: Callable[[Table], T]) -> T:
-    return _looked(asked, logs_table, write)
-
-
-def _nodes(asked: TableQuery) -> Table:
-    counts = [Wanted(name, ColumnType.WHOLE) for name in ("ran", "recalled", "failed")]
-    wanted = [Wanted("node", ColumnType.NAME), *counts, Wanted("took_us", ColumnType.WHOLE, "us")]
-    wanted += [
-        Wanted("hosts", ColumnType.NAMES),
-        Wanted("devices", ColumnType.NAMES),
-        Wanted("mean_us", ColumnType.NUMBER, "us"),
-    ]
-    return _listed(asked, wanted, reader.nodes(asked.store, asked.run, asked.last))
-
-
-def _tasks(asked: TableQuery) -> Table:
-    wanted = [
-        Wanted("forward", ColumnType.WHOLE),
-        Wanted("name", ColumnType.TEXT),
-        Wanted("state", ColumnType.NAME),
-        Wanted("took_us", ColumnType.WHOLE, "us", said=True),
-        Wanted("done", said=True),
-        Wanted("total", said=True),
-        Wanted("parent", ColumnType.TEXT),
-        Wanted("node", ColumnType.NAME),
-        Wanted("host", ColumnType.NAME),
-        Wanted("why", ColumnType.TEXT),
-        Wanted("mark", ColumnType.TEXT),
-    ]
-    return _listed(asked, wanted, run_info.tasks(asked.store, asked.run))
-
-
-def _throughput(asked: TableQuery) -> Table:
-    rates = ("samples_per_s", "batches_per_s", "flops_per_s", "waiting")
-    wanted = [
-        Wanted("forward", ColumnType.WHOLE),
-        Wanted("stream", ColumnType.NAME),
-        Wanted("samples", ColumnType.WHOLE, said=True),
-        Wanted("batches", ColumnType.WHOLE, said=True),
-        *(Wanted(name, ColumnType.NUMBER, said=True) for name in rates),
-        Wanted("flops_exact", ColumnType.TRUTH),
-    ]
-    return _listed(asked, wanted, run_info.throughput(asked.store, asked.run))
-
-
-def _runs(asked: TableQuery) -> Table:
-    counts = [Wanted(name, ColumnType.WHOLE) for name in ("forwards", "broke", "interrupted", "lost")]
-    wanted = [Wanted("run", ColumnType.TEXT), *counts, Wanted("took_us", ColumnType.WHOLE, "us")]
-    wanted += [Wanted("first", ColumnType.INSTANT), Wanted("last", ColumnType.INSTANT)]
-    return _listed(asked, wanted, reader.runs(asked.store))
-
-
-def _listed(asked: TableQuery, wanted: Sequence[Wanted], rows: Sequence[dict[str, Any]]) -> Table:
-    """The table of rows that a reader gave."""
-    made = [tuple(_value(one, row[one.name]) for one in wanted) for row in rows]
-    run = None if asked.of == "runs" else _name_of(asked)
-    return Table(asked.of, run, surveyed(wanted, made), lambda: iter(made))
-
-
-def _name_of(asked: TableQuery) -> str:
-    with opened_at(asked.store) as opened:
-        return look(opened, lambda view: lines_of(view, asked.run).name)
-
-
-def _value(one: Wanted, value: Any) -> Any:
-    if value is None:
-        return None
-    if one.kind is ColumnType.INSTANT:
-        return round(value * 1e6)
-    return repr(value) if one.said else value
-
-
-_STREAMED: dict[str, Callable[[TableQuery, Callable[[Table], Any]], Any]] = {
-    "forwards": _forwards,
-    "facts": _facts,
-    "logs": _logs,
+_SHARED = ("node", "host", "device")
+_COUNTS = ("began_us", "took_us", "bytes", "items", "ran", "recalled", "failed")
+_UNITS = {"began_us": "us", "took_us": "us", "bytes": "bytes"}
+_WORDS = {
+    **dict.fromkeys(("log.level", "log.logger", "task.state", "throughput.stream"), ColumnType.NAME),
+    **dict.fromkeys(("log.message", "log.task", "task.id", "task.name", "task.parent", "task.why"), ColumnType.TEXT),
+    **dict.fromkeys(("task.mark", "machine.id"), ColumnType.TEXT),
 }
-_LISTED: dict[str, Callable[[TableQuery], Table]] = {
-    "nodes": _nodes,
-    "tasks": _tasks,
-    "throughput": _throughput,
-    "runs": _runs,
+"""Fields that are text even if every value looks like a number."""
+
+
+def _facts(asked: TableQuery, table: Table) -> None:
+    """Add a row per fact, those of the run itself first if no stretch is asked for.
+
+    There is a column for each field that the engine writes, and one for each other field, named as in a curve:
+    ``loss.value``.
+    """
+    pages = Pages(asked.store, asked.run, asked.last, asked.since)
+    table.run = pages.run
+    batch = _FactBatch()
+    for forward, told in _told(asked, pages):
+        batch.add(forward, told)
+        if len(batch.forwards) >= table.batch:
+            batch.move_to(table)
+            batch = _FactBatch()
+    batch.move_to(table)
+
+
+def _told(asked: TableQuery, pages: Pages) -> Iterator[tuple[int | None, Sequence[Fact]]]:
+    """The facts of the run itself, unless a stretch is asked for, then each forward with its facts."""
+    with opened_at(asked.store) as opened:
+        if asked.last is None and asked.since is None:
+            yield None, look(opened, lambda view: _own(lines_of(view, pages.run)))
+        yield from told_in(opened, pages.run, pages.numbers)
+
+
+def _own(lines: RunLines) -> list[Fact]:
+    return list(unpack(lines.bodies(OWN) or []))
+
+
+class _FactBatch:
+    """Facts by shape, their kind and keys: the values of those that are alike are moved to columns together."""
+
+    def __init__(self) -> None:
+        self.forwards: list[int | None] = []
+        self._positions: list[int] = []
+        self._alike: dict[tuple[str, ...], tuple[list[int], list[Iterable[str]]]] = {}
+
+    def add(self, forward: int | None, told: Sequence[Fact]) -> None:
+        """Add the facts of a forward."""
+        row = len(self.forwards)
+        for fact in told:
+            shape = fact.get("fact", ""), *fact
+            found = self._alike.get(shape)
+            if found is None:
+                found = self._alike[shape] = [], []
+            found[0].append(row)
+            found[1].append(fact.values())
+            row += 1
+        self.forwards += [forward] * len(told)
+        self._positions += range(len(told))
+
+    def move_to(self, table: Table) -> None:
+        """Add the rows to the table, and a field for each that it has not yet."""
+        columns: dict[str, tuple[array[int], list[str]]] = {}
+        for (kind, *keys), (places, values) in self._alike.items():
+            for key, texts in zip(keys, zip(*values, strict=True), strict=True):
+                name = key if key == "fact" or key in _SHARED else f"{kind}.{key}"
+                if kind in KINDS and key in (*_COUNTS, "why"):
+                    name = key
+                table.fields.setdefault(name, Field(name, _WORDS.get(name), said=True))
+                where, said = columns.setdefault(name, (array("I"), []))
+                where.extend(places)
+                said.extend(texts)
+        if self.forwards:
+            rows: dict[str, Cells] = {"forward": (None, self.forwards), "position": (None, self._positions)}
+            table.add(len(self.forwards), {**rows, **columns})
+
+
+def _logs(asked: TableQuery, table: Table) -> None:
+    pages = Pages(asked.store, asked.run, None, None)
+    table.run = pages.run
+    table.add_rows(
+        {"forward": forward, **{name: fact.get(name) for name in LOG_FIELDS}}
+        for forward, told in _told(asked, pages)
+        for fact in told
+        if fact.get("fact") == "log"
+    )
+
+
+def _listed(rows: Callable[[TableQuery], Iterable[Mapping[str, Any]]]) -> Callable[[TableQuery, Table], None]:
+    """Fills a table with the rows that a reader gives."""
+
+    def fill(asked: TableQuery, table: Table) -> None:
+        table.add_rows(rows(asked))
+        table.run = None if asked.of == "runs" else run_name(asked.store, asked.run)
+
+    return fill
+
+
+def _fields(kind: ColumnType, *names: str, said: bool = False) -> list[Field]:
+    return [Field(name, kind, "us" if name.endswith("_us") else "", said) for name in names]
+
+
+_WHOLE, _NUMBER, _TEXT, _NAME = ColumnType.WHOLE, ColumnType.NUMBER, ColumnType.TEXT, ColumnType.NAME
+_TABLES: dict[str, tuple[list[Field], Callable[[TableQuery, Table], None]]] = {
+    "forwards": (
+        [
+            *_fields(_WHOLE, "forward"),
+            *_fields(_NAME, "state"),
+            *_fields(_WHOLE, "nodes", "took_us"),
+            *_fields(ColumnType.INSTANT, "when"),
+        ],
+        _forwards,
+    ),
+    "facts": (
+        [
+            *_fields(_WHOLE, "forward", "position"),
+            *_fields(_NAME, "fact", *_SHARED),
+            *(Field(name, _WHOLE, _UNITS.get(name, ""), said=True) for name in _COUNTS),
+            *_fields(_TEXT, "why"),
+        ],
+        _facts,
+    ),
+    "logs": (
+        [
+            *_fields(_WHOLE, "forward"),
+            *(Field(name, _TEXT if name in ("message", "task") else _NAME) for name in LOG_FIELDS),
+        ],
+        _logs,
+    ),
+    "nodes": (
+        [
+            *_fields(_NAME, "node"),
+            *_fields(_WHOLE, "ran", "recalled", "failed", "took_us"),
+            *_fields(ColumnType.NAMES, "hosts", "devices"),
+            *_fields(_NUMBER, "mean_us"),
+        ],
+        _listed(lambda asked: reader.nodes(asked.store, asked.run, asked.last)),
+    ),
+    "tasks": (
+        [
+            *_fields(_WHOLE, "forward"),
+            *_fields(_TEXT, "name"),
+            *_fields(_NAME, "state"),
+            *_fields(_WHOLE, "took_us", said=True),
+            Field("done", said=True),
+            Field("total", said=True),
+            *_fields(_TEXT, "parent"),
+            *_fields(_NAME, "node", "host"),
+            *_fields(_TEXT, "why", "mark"),
+        ],
+        _listed(lambda asked: run_info.tasks(asked.store, asked.run)),
+    ),
+    "throughput": (
+        [
+            *_fields(_WHOLE, "forward"),
+            *_fields(_NAME, "stream"),
+            *_fields(_WHOLE, "samples", "batches", said=True),
+            *_fields(_NUMBER, "samples_per_s", "batches_per_s", "flops_per_s", "waiting", said=True),
+            *_fields(ColumnType.TRUTH, "flops_exact"),
+        ],
+        _listed(lambda asked: run_info.throughput(asked.store, asked.run)),
+    ),
+    "runs": (
+        [
+            *_fields(_TEXT, "run"),
+            *_fields(_WHOLE, "forwards", "broke", "interrupted", "lost", "took_us"),
+            *_fields(ColumnType.INSTANT, "first", "last"),
+        ],
+        _listed(lambda asked: reader.runs(asked.store)),
+    ),
 }
-TABLES = (*_STREAMED, *_LISTED)
+TABLES = tuple(_TABLES)
 """The names of the tables."""

@@ -30,7 +30,7 @@ from somatize.store.record_format import number, unpack
 from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import Exported, checked_path, whole_of, write_atomically
+from .output import Exported, checked_path, value_of, write_atomically
 
 HERE = "here"
 """The name of the place that has no host."""
@@ -250,7 +250,7 @@ def _said_of(forward: int | None) -> dict[str, Any]:
 
 def _is_shown(text: str, value: float) -> bool:
     """Whether a point of a line says all that the text does."""
-    return math.isfinite(value) and (whole_of(text) is None or int(value) == int(text))
+    return math.isfinite(value) and (type(value_of(text)) is not int or int(value) == int(text))
 
 
 Which: TypeAlias = int | Iterable[int] | None

@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -308,18 +307,21 @@ def test_writers_at_once_are_in_the_order_of_the_reader(store: Store, tmp_path: 
         assert_forwards(typed, rows[25:])
 
 
-@pytest.mark.parametrize("blocks", [[], [[(0,), (1,)]], [[(1,), (4,)], [(2,), (3,)], [(9,)]], [[(0,), (5,)], [(1,)]]])
-@pytest.mark.parametrize("seen", [-1, 0, 2, 7, 12])
-def test_a_number_never_written_is_lost_up_to_what_was_seen_and_ends_the_answer_above(
-    blocks: list[list[tuple[int]]], seen: int
+def test_a_wide_table_has_batches_of_fewer_rows_and_all_of_them(
+    odd: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = {number for block in blocks for (number,) in block}
-    padded = [[(number, "ok", 1, 1, 0) for (number,) in block] for block in blocks]
-    rows = list(chain.from_iterable(tables._whole(tables._ordered([(6, "ok", 1, 1, 0)], padded), 0, seen)))
-    end = next(n for n in range(99) if n > seen and n not in numbers | {6})
-    assert [row[0] for row in rows] == list(range(end))
-    assert [row[0] for row in rows if row[1] == "lost"] == [n for n in range(end) if n not in numbers | {6}]
-    assert {len(row) for row in rows} <= {5}
+    monkeypatch.setattr(tables, "BATCH", 7)
+    monkeypatch.setattr(tables, "_IN_MEMORY", 1)  # so that the batches lie in a file
+    for typed in every_way(odd, "odd", "forwards", tmp_path):
+        assert_forwards(typed, forwards(odd, "odd"))
+    own = about(odd, "odd")["facts"]
+    for typed in every_way(odd, "odd", "facts", tmp_path):
+        assert_facts(typed, own + facts(odd, "odd", since=0))
+    groups = pq.ParquetFile(tmp_path / "t.parquet").metadata
+    assert groups.num_row_groups > 3
+    monkeypatch.setattr(tables, "_CELLS", 1)
+    assert to_arrow(odd, "odd", "nodes").to_pylist() == nodes(odd, "odd")
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["t.parquet"]
 
 
 @pytest.mark.parametrize(
