@@ -193,8 +193,10 @@ class Bare:
         self.thing = thing
 
 
-def pack_state(value: object, mode: str, names: SharedNames, memo: dict[int, Any] | None = None) -> list[Pieces]:
-    """The buffers of a value in which objects are replaced by their names; `memo` is given all it met, by id.
+def pack_state(
+    value: object, mode: str, names: SharedNames | None = None, memo: dict[int, Any] | None = None
+) -> list[Pieces]:
+    """The buffers of a value in which objects are replaced by their `names`; `memo` is given all it met, by id.
 
     Modules that go by value are to be registered (`by_value`). In the mode ``"project"`` classes and functions go by
     their names, whatever module they are of.
@@ -517,6 +519,8 @@ def _reduced(pickler: Any, thing: Any) -> Any:
         except NotKeepable:
             return None
         return _tensor, (plain, thing.requires_grad, pickle.PickleBuffer(data))
+    if cls.__module__ == "numpy" and cls.__name__ == "ndarray" and not thing.flags.writeable:
+        return _read_only_array(thing)
     if pickler.registered and cls in _registry().by_type:
         known = _registry().by_type[cls]
         return _registered, (known.kind, cls, known.dump, known.load, known.dump(thing))
@@ -552,6 +556,17 @@ def _bared(thing: Any) -> tuple[Any, ...]:
 
 def _new(cls: Any, *args: Any) -> Any:
     return cls.__new__(cls, *args)
+
+
+def _read_only_array(array: Any) -> tuple[Any, ...]:
+    reduced: tuple[Any, ...] = array.__reduce_ex__(5)
+    # Of elements that do not lie in a row numpy makes a copy, which could be written to.
+    return (*reduced, None, None, _set_read_only) if len(reduced) == 3 else reduced
+
+
+def _set_read_only(array: Any, state: Any) -> None:
+    array.__setstate__(state)
+    array.flags.writeable = False
 
 
 def _tensor(plain: list[Any], grad: bool, data: Any) -> Any:

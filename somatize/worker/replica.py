@@ -109,6 +109,8 @@ class Replica:
         """The labels of nodes, by name."""
         self.opaque: set[Leaf] = set()
         """Leaves here that cannot be pickled, which only their identity tells from others."""
+        self.stays: list[Leaf] = []
+        """Working attributes that were set here and cannot be pickled: the other end goes on with its own."""
         self.entries: dict[int, ReplicaEntry] = {}
         self._side = side
         self._count = 0
@@ -318,6 +320,8 @@ class Replica:
         if entry.kind == "package":
             self._globals(vars(thing), [one for one in list(vars(thing)) if one[:2] != "__"], found, whole=True)
             return
+        if entry.working and self._side > 0:
+            self._share_working(entry, thing)
         for leaf, value in _leaves(thing, entry):
             leaves[leaf] = self._leaf(entry, thing, leaf, value)
         if entry.kind == "function":
@@ -327,6 +331,20 @@ class Replica:
             names = payload.globals_of(thing.__code__)
             if names:
                 self._globals(thing.__globals__, names, found)
+
+    def _share_working(self, entry: ReplicaEntry, thing: Any) -> None:
+        """Make state of the working attributes that are set here, as another end's `forward` would not make them so."""
+        for key in entry.working:
+            leaf, value = (entry.name, f"a.{key}"), getattr(thing, key, None)
+            if value is None or self._pinned.get(leaf) is value:
+                continue
+            try:
+                payload.pack_state(value, self.mode)
+            except Exception:
+                self._pinned[leaf] = value
+                self.stays.append(leaf)
+            else:
+                entry.working -= {key}
 
     def _globals(self, scope: dict[str, Any], names: list[str], found: Digests, *, whole: bool = False) -> None:
         name = self._space(scope)
@@ -633,10 +651,12 @@ class Replica:
     def taken(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
         """For the unpickler: give an object the values of leaves, and take those away that are gone."""
         name = self._names[id(thing)]
-        kind = self.entries[name].kind
+        entry = self.entries[name]
+        kind = entry.kind
+        entry.working -= {leaf.partition(".")[2] for leaf in values if leaf[:2] != "s."}
         for leaf, value in sorted(values.items(), key=lambda each: _ORDER.get(each[0], 1)):
             if kind == "box" and self._side > 0:  # the node runs the object itself, which nothing can take the place of
-                _write_over(self.thing_of(self.entries[name]), value)
+                _write_over(self.thing_of(entry), value)
             else:
                 _put(thing, kind, leaf, value)
         for leaf in gone:
@@ -822,6 +842,7 @@ def _leaves(thing: Any, entry: ReplicaEntry) -> Iterator[tuple[str, Any]]:
         yield from ((f"d.{key}", value) for key, value in thing.__dict__.items())
     elif kind == "array":
         yield "data", payload.Bare(thing)
+        yield "writeable", thing.flags.writeable
     elif kind == "whole":
         yield "whole", payload.Bare(thing)
     elif kind == "box":
@@ -911,7 +932,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "cell": types.CellType,
     "box": Box,
     "class": lambda skeleton, *args: skeleton(*args),
-    "array": lambda array: array,
+    "array": lambda array: array if array.flags.writeable else array.copy(order="K"),
 }
 
 
@@ -960,11 +981,7 @@ def _put(thing: Any, kind: str, leaf: str, value: Any) -> None:
     elif kind == "tensor":
         _put_in_tensor(thing, leaf, key, value)
     elif kind == "array":
-        if (thing.shape, thing.dtype) != (value.shape, value.dtype):
-            raise NotSendable(
-                f"an array whose shape or dtype was changed in place, from {thing.shape} to {value.shape}"
-            )
-        thing[...] = value
+        _put_in_array(thing, leaf, value)
     elif kind == "whole" and value is not thing:
         thing.__class__ = type(value)
         thing.__dict__.clear()
@@ -994,6 +1011,21 @@ def _put_in_tensor(thing: Any, leaf: str, key: str, value: Any) -> None:
         thing.grad = value
     else:
         thing.__dict__[key] = value
+
+
+def _put_in_array(thing: Any, leaf: str, value: Any) -> None:
+    if leaf == "writeable":
+        thing.flags.writeable = value
+        return
+    if (thing.shape, thing.dtype) != (value.shape, value.dtype):
+        raise NotSendable(f"an array whose shape or dtype was changed in place, from {thing.shape} to {value.shape}")
+    before = thing.flags.writeable
+    try:
+        thing.flags.writeable = True
+    except ValueError as wrong:
+        raise NotSendable("an array over memory that cannot be written to changed at the other end") from wrong
+    thing[...] = value
+    thing.flags.writeable = before
 
 
 def _put_in_instance(thing: Any, kind: str, leaf: str, key: str, value: Any) -> None:

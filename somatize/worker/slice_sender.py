@@ -119,6 +119,7 @@ class SentObjects:
             sources = self._sources(trip, fresh)
         try:
             state = replica.walk(checked)
+            self._warn_of_working()
             self.refuse_lost(
                 lost, {steps[number].node: thing for number, thing in zip(trip.slice.steps, things, strict=True)}
             )
@@ -132,6 +133,11 @@ class SentObjects:
         if replica.drops or self._forgets:
             self._let_go(fields)
         return fields, keys, delta, sources
+
+    def _warn_of_working(self) -> None:
+        stays, self.replica.stays = self.replica.stays, []
+        for leaf in stays:
+            warn(f"{self.replica.describe(leaf)} was set here and cannot travel; {self.called()} goes on with its own")
 
     def _delta(self, keys: list[int], state: Digests) -> Delta | None:
         here = self.replica.changed(state)

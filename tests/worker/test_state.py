@@ -520,6 +520,84 @@ def test_working_state_is_no_state(broker: Broker) -> None:
     assert loads._model is None
 
 
+class Memo:
+    def __init__(self) -> None:
+        self._memo: Any = None
+
+    def forward(self, x):
+        if self._memo is None:
+            self._memo = ["there"]
+        self._memo.append(x)
+        return list(self._memo)
+
+
+def test_working_state_that_is_set_here_arrives_and_is_state_from_then_on(broker: Broker) -> None:
+    memo = Memo()
+    graph = at(memo)
+    assert graph.forward(1, broker=broker) == ["there", 1]
+    memo._memo = ["here"]
+    assert [graph.forward(x, broker=broker) for x in (2, 3)] == [["here", 2], ["here", 2, 3]]
+    graph.pull(broker)
+    assert memo._memo == ["here", 2, 3]
+    memo._memo = None
+    assert graph.forward(4, broker=broker) == ["there", 4]
+    graph.pull(broker)
+
+
+def test_working_state_that_is_set_here_and_cannot_travel_is_told_once(broker: Broker) -> None:
+    memo = Memo()
+    graph = at(memo)
+    assert graph.forward(1, broker=broker) == ["there", 1]
+    memo._memo = [threading.Lock()]
+    with pytest.warns(SomatizeWarning, match=r"node 'n': `_memo` was set here and cannot travel; host 'w1'") as told:
+        assert [graph.forward(x, broker=broker) for x in (2, 3)] == [["there", 1, 2], ["there", 1, 2, 3]]
+    assert len(told) == 1
+
+
+def test_a_read_only_array_is_so_at_both_ends(broker: Broker) -> None:
+    class Holds:
+        def __init__(self) -> None:
+            self.table = np.arange(3.0)
+            self.table.flags.writeable = False
+
+        def forward(self, added):
+            before = self.table.flags.writeable
+            if added:
+                self.table.flags.writeable = True
+                self.table += added
+                self.table.flags.writeable = added > 1
+            return before, self.table.tolist()
+
+    holds = Holds()
+    graph = at(holds)
+    assert graph.forward(0, broker=broker) == (False, [0, 1, 2])
+    assert graph.forward(1, broker=broker) == (False, [1, 2, 3])
+    graph.pull(broker)
+    assert (holds.table.flags.writeable, holds.table.tolist()) == (False, [1, 2, 3])
+    assert graph.forward(2, broker=broker) == (False, [3, 4, 5])
+    graph.pull(broker)
+    assert (holds.table.flags.writeable, holds.table.tolist()) == (True, [3, 4, 5])
+    holds.table[0] = 7
+    holds.table.flags.writeable = False
+    assert graph.forward(0, broker=broker) == (False, [7, 4, 5])
+
+
+def test_what_changed_there_of_memory_that_cannot_be_written_here_is_refused(broker: Broker) -> None:
+    class Holds:
+        def __init__(self) -> None:
+            self.table = np.frombuffer(b"abc", np.uint8)
+
+        def forward(self, x):
+            self.table.flags.writeable = True
+            self.table[0] = x
+
+    graph = at(Holds())
+    graph.forward(1, broker=broker)
+    with pytest.raises(NotSendable, match="memory that cannot be written to"):
+        graph.pull(broker)
+    graph.push(broker)
+
+
 def test_a_node_at_two_hosts_has_one_state(broker: Broker) -> None:
     counts = Counts()
     one, two = at(counts), at(counts, "w2")

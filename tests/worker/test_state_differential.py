@@ -97,7 +97,7 @@ class Both:
 
 def fill(one: Both) -> None:
     one.edits += 1
-    one.first.net[0].weight.data.fill_(0.25 + one.edits / 64)
+    one.first.net[0].weight.data.fill_(0.3 + one.edits / 64)
 
 
 def by_numpy(one: Both) -> None:
@@ -139,9 +139,11 @@ def table(one: Both) -> None:
 
 
 EDITS = [fill, by_numpy, buffer, mode, count, deep, limit, listed, rate, table]
-STEPS = st.one_of(
-    st.integers(0, 3), st.sampled_from(EDITS), st.sampled_from(["pull", "push", "global", "class", "pull"])
-)
+OTHERS = ["pull", "push", "global", "class", "pull"]
+
+
+def steps(others: list[str]) -> Any:
+    return st.one_of(st.integers(0, 3), st.sampled_from(EDITS), st.sampled_from(others))
 
 
 def pid(_):
@@ -173,7 +175,7 @@ class Far:
         except (StateConflict, WorkerDied) as error:
             self.give_up(error)
         else:
-            assert answer == expected
+            assert repr(answer) == repr(expected)  # which may be nan
 
     def give_up(self, error: Exception) -> None:
         self.errors.append(error)
@@ -188,7 +190,7 @@ class Far:
         try:
             self.far.graph.pull(self.broker)
         except WorkerDied as error:
-            assert self.far.state() == edited
+            assert repr(self.far.state()) == repr(edited)
             self.give_up(error)
         else:
             self.here.take(self.far)  # what was edited here and not sent is as it is there
@@ -212,36 +214,37 @@ def broker() -> Iterator[Broker]:
         yield made
 
 
-def compared(steps: list[Any], broker: Broker) -> None:
+def compared(done: list[Any], broker: Broker) -> None:
     program = Far(broker)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for step in steps:
+        for step in done:
             program.do(step)
         before = len(program.errors)
         program.forward(3)
         if len(program.errors) == before:
             expected = program.here.state()
             program.far.graph.pull(broker)
-            assert program.far.state() == expected
-    if not program.died and not any(callable(step) for step in steps):
+            assert repr(program.far.state()) == repr(expected)
+    if not program.died and not any(callable(step) for step in done):
         assert program.errors == []
 
 
-@given(st.lists(STEPS, max_size=12))
+@given(st.lists(steps(OTHERS), max_size=12))
 @example([fill, 0, fill])
 @example([3, 3, "pull", 2, "die", 3, fill, 3])
 @example([3, "pull", "die", 3, "push", count, 3])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_program_at_a_host_gives_what_it_gives_here_or_an_error(broker: Broker, steps: list[Any]) -> None:
-    compared(steps, broker)
+def test_a_program_at_a_host_gives_what_it_gives_here_or_an_error(broker: Broker, program: list[Any]) -> None:
+    compared(program, broker)
 
 
 @pytest.mark.slow
-@given(st.lists(STEPS | st.just("die"), max_size=30))
+@pytest.mark.timeout(3600)
+@given(st.lists(steps([*OTHERS, "die"]), max_size=30))
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_program_at_a_host_gives_what_it_gives_here_or_an_error_long(broker: Broker, steps: list[Any]) -> None:
-    compared(steps, broker)
+def test_a_program_at_a_host_gives_what_it_gives_here_or_an_error_long(broker: Broker, program: list[Any]) -> None:
+    compared(program, broker)
 
 
 class Item:

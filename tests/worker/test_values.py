@@ -67,6 +67,27 @@ def test_arrays(size: int, dtype: str, broker: Broker) -> None:
         assert value[0] == 0
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(3.0),
+        np.arange(BIG // 8 + 1.0),
+        np.arange(60_000.0)[::3],
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.broadcast_to(np.arange(3.0), (2, 3)),
+        np.array([1, "a", None], object),
+        np.zeros(3, [("a", "f4"), ("b", "i8")]),
+        np.zeros((0, 3)),
+    ],
+    ids=["small", "big", "strided", "fortran", "broadcast", "objects", "structured", "empty"],
+)
+def test_a_read_only_array_is_so_there_and_when_it_comes_back(value: Any, broker: Broker) -> None:
+    value.flags.writeable = False
+    there, answer = Graph.somatize(node(lambda x: (x.flags.writeable, x)).at("w1")).forward(value, broker=broker)
+    assert (there, answer.flags.writeable) == (False, False)
+    assert (answer.dtype, answer.tolist()) == (value.dtype, value.tolist())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 def test_tensors(dtype: Any, broker: Broker) -> None:
     for value in (torch.zeros(0, 3), torch.arange(12.0).reshape(3, 4), torch.ones(1200, 1200)):
