@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 import unicodedata
+from collections.abc import Sequence
 from io import StringIO
 from typing import IO, Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
+from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -22,9 +23,9 @@ __all__ = [
     "Console",
     "ConsoleOptions",
     "Group",
-    "OverflowMethod",
     "ProgressBar",
     "RenderResult",
+    "RenderableType",
     "Table",
     "Text",
     "cell_len",
@@ -95,6 +96,25 @@ def cut(words: str, width: int) -> str:
     return f"{head}...{tail}" if width > 2 else "..."[:width]
 
 
+def overflow(options: ConsoleOptions) -> OverflowMethod:
+    """How a line that is too wide ends: ASCII has no ellipsis."""
+    return "crop" if options.ascii_only else "ellipsis"
+
+
+def text_line(words: object, options: ConsoleOptions, style: str = "") -> Text:
+    """`words` as one line that is never wrapped, escaped by `literal`."""
+    return Text(literal(words, options.encoding), style=style, no_wrap=True, overflow=overflow(options))
+
+
+def filled(body: RenderableType, foot: Sequence[Text]) -> RenderableType:
+    """A layout as high as it is given room for: `body` cropped or padded, and the lines of `foot` at the bottom."""
+    from rich.layout import Layout
+
+    layout = Layout()
+    layout.split_column(Layout(body), Layout(Group(*foot), size=len(foot)))
+    return layout
+
+
 def painted(view: Any, console: Console, height: int | None = None) -> list[str]:
     """A renderable as lines with their escape sequences, none wider than the console less one column.
 
@@ -103,7 +123,8 @@ def painted(view: Any, console: Console, height: int | None = None) -> list[str]
     with console.capture() as captured:
         console.print(view, width=max(1, console.width - 1), height=height, no_wrap=True, crop=True)
     encoding = console.encoding
-    return captured.get().encode(encoding, "backslashreplace").decode(encoding).split("\n")[:-1]
+    text = captured.get().encode(encoding, "backslashreplace").decode(encoding)
+    return [line.rstrip(" ") for line in text.split("\n")[:-1]]
 
 
 def console_for(stream: IO[str], width: int | None = None, *, ascii_only: bool = False) -> Console:

@@ -19,7 +19,7 @@ from somatize.utils.units import count, duration, rate
 
 from .rich_backend import console_for, literal, painted
 from .run_view import RunView, at, died, pace
-from .text_plot import short
+from .text_plot import short_text
 
 _MOST = 20
 """Log records that are written at once; of more, how many there were."""
@@ -128,7 +128,7 @@ def _how(followed: Followed, standing: Standing, now: float) -> str:
     words = _counted(standing.count)
     speed = pace(followed, standing, now)
     words += [rate(speed)] if speed is not None else []
-    words += [f"{curve.name} {_short(curve.last[1])}" for curve in standing.curves[1:] if curve.last is not None]
+    words += [f"{curve.name} {short_text(curve.last[1])}" for curve in standing.curves[1:] if curve.last is not None]
     if followed.state == RECORDED:
         for task in standing.open_tasks(followed.alive):
             total = f"/{count(task.total)}" if task.total else ""
@@ -140,14 +140,8 @@ def _how(followed: Followed, standing: Standing, now: float) -> str:
     return ", ".join(words)
 
 
-def _short(text: str) -> str:
-    try:
-        return short(float(text))
-    except ValueError:
-        return text[:24]
-
-
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[2J\x1b[?25h\x1b[?1049l"
+# Cleared before it is left too: tmux keeps lines of a screen that was resized meanwhile.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _REDRAW = b"\x0c"
 

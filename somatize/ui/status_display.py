@@ -23,7 +23,7 @@ from somatize.status.tasks import EventKind, Task, TaskEvent
 from somatize.utils.units import count, duration, rate
 
 from .rich_backend import Group, Text, console_for, html, literal, painted
-from .status_views import LogView, StatusView, stream_words
+from .status_views import LogView, StatusView, throughput_words
 
 if TYPE_CHECKING:
     from somatize.status import Status
@@ -239,10 +239,10 @@ class Lines:
 
     def _of_streams(self, status: Status) -> Iterator[str]:
         for stream in status.throughputs:
-            batches = stream.stats().batches
-            words = stream_words(stream)
-            if words is not None and self._streams.get(stream.stream) != batches:
-                self._streams[stream.stream] = batches
+            stats = stream.stats()
+            words = throughput_words(stats)
+            if words is not None and self._streams.get(stream.stream) != stats.batches:
+                self._streams[stream.stream] = stats.batches
                 yield f"{stream.stream}: {words}"
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from somatize.figures import theme as themes
+from somatize.figures import theme
 from somatize.status.tasks import OPEN, Task
 from somatize.utils.units import count, duration, rate, scaled
 
@@ -15,7 +14,6 @@ from .rich_backend import (
     Console,
     ConsoleOptions,
     Group,
-    OverflowMethod,
     ProgressBar,
     RenderResult,
     Table,
@@ -23,11 +21,13 @@ from .rich_backend import (
     cell_len,
     cut,
     literal,
+    overflow,
+    text_line,
 )
 
 if TYPE_CHECKING:
-    from somatize.status import LogEntry, Status, Throughput
-    from somatize.status.throughput import Distant
+    from somatize.status import LogEntry, Status
+    from somatize.status.throughput import ThroughputStats
 
 _BAR = 18
 _GAP = 2
@@ -41,7 +41,7 @@ _ORDER = ("bar", "count", "percent", "rate", "elapsed", "remaining")
 _WORTH = ("count", "elapsed", "percent", "bar", "remaining", "rate")
 """The columns beside a name, in the order in which they get room."""
 
-COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
+_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 
 
 class _Row(NamedTuple):
@@ -70,9 +70,9 @@ class StatusView:
         if left_out:
             yield Text(f"and {left_out} more", style="dim")
         for stream in self._status.throughputs:
-            line = _stream(stream, options)
-            if line is not None:
-                yield line
+            words = throughput_words(stream.stats())
+            if words is not None:
+                yield stream_line(stream.stream, words, options)
 
 
 class LogView:
@@ -85,11 +85,7 @@ class LogView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         most = min(self._rows, options.height or self._rows)
         entries = self._status.logs[-most:] if most > 0 else ()
-        yield Group(*(_log_line(entry, options) for entry in entries))
-
-
-def _overflow(options: ConsoleOptions) -> OverflowMethod:
-    return "crop" if options.ascii_only else "ellipsis"
+        yield Group(*(_entry_line(entry, options) for entry in entries))
 
 
 def _tree(tasks: tuple[Task, ...], min_age: float, ascii_only: bool) -> Iterator[_Row]:
@@ -115,7 +111,7 @@ def _table(rows: list[_Row], width: int, options: ConsoleOptions) -> Table:
     shown = _with_room(widths, width)
     room = width - sum(widths[name] + _GAP for name in shown)
     table = Table.grid(padding=(0, _GAP, 0, 0))
-    table.add_column(no_wrap=True, overflow=_overflow(options), max_width=max(1, room))
+    table.add_column(no_wrap=True, overflow=overflow(options), max_width=max(1, room))
     for name in shown:
         table.add_column(justify="left" if name == "bar" else "right", no_wrap=True, width=widths[name])
     for row, words in zip(rows, beside, strict=True):
@@ -174,9 +170,8 @@ def _count(task: Task) -> str:
     return f"{count(task.done)}/{count(task.total)}"
 
 
-def stream_words(stream: Throughput | Distant) -> str | None:
-    """One line on how a stream goes, or None if nothing has gone yet."""
-    stats = stream.stats()
+def throughput_words(stats: ThroughputStats) -> str | None:
+    """The batches and rates of a stream in one line; None before the first batch."""
     if not stats.batches:
         return None
     words = [f"{count(stats.batches)} batch{'es' * (stats.batches != 1)}"]
@@ -188,30 +183,30 @@ def stream_words(stream: Throughput | Distant) -> str | None:
         about = "" if stats.flops_exact else "about "
         words.append(f"{about}{scaled(stats.flops_per_s, 'FLOP/s')}")
     if stats.waiting is not None:
-        words.append(f"{themes.share(stats.waiting)} waiting for data")
+        words.append(f"{theme.share(stats.waiting)} waiting for data")
     return ", ".join(words)
 
 
-def _stream(stream: Throughput | Distant, options: ConsoleOptions) -> Text | None:
-    words = stream_words(stream)
-    if words is None:
-        return None
-    name = f"{literal(stream.stream, options.encoding)}  "
-    line = Text(name, style="bold", no_wrap=True, overflow=_overflow(options))
-    line.append(words, style="not bold dim")
-    return line
+def stream_line(name: str, words: str, options: ConsoleOptions) -> Text:
+    """The name of a stream and its `throughput_words`."""
+    return text_line(f"{name}  ", options, "bold").append(words, style="not bold dim")
 
 
-def _log_line(entry: LogEntry, options: ConsoleOptions) -> Text:
-    encoding = options.encoding
-    line = Text(no_wrap=True, overflow=_overflow(options))
-    line.append(time.strftime("%H:%M:%S ", time.localtime(entry.when)), style="dim")
-    line.append(f"{literal(entry.levelname, encoding):8}", style=COLOURS.get(entry.level, "none"))
-    if entry.host:
-        line.append(f"@{literal(entry.host, encoding)} ", style="cyan")
-    if entry.task is not None and options.max_width >= _LEAST_FOR_TASK:  # the message is worth more
-        line.append(f"{cut(literal(entry.task.name, encoding), options.max_width // 4)}: ", style="dim")
-    line.append(literal(entry.message, encoding))
+def log_line(when: str, level: str, message: str, options: ConsoleOptions, *, host: str = "", source: str = "") -> Text:
+    """One log record; `source` is the task or node that logged it, shown where there is room."""
+    line = text_line(f"{when} ", options, "dim")
+    line.append(f"{literal(level, options.encoding):8}", style=f"not dim {_COLOURS.get(level, '')}")
+    if host:
+        line.append(f"@{literal(host, options.encoding)} ", style="cyan not dim")
+    if source and options.max_width >= _LEAST_FOR_TASK:
+        line.append(f"{cut(literal(source, options.encoding), options.max_width // 4)}: ")
+    return line.append(literal(message, options.encoding), style="not dim")
+
+
+def _entry_line(entry: LogEntry, options: ConsoleOptions) -> Text:
+    when = time.strftime("%H:%M:%S", time.localtime(entry.when))
+    source = entry.task.name if entry.task is not None else ""
+    line = log_line(when, entry.levelname, entry.message, options, host=entry.host or "", source=source)
     if entry.traceback:
-        line.append(f"  {literal(entry.traceback.rsplit(chr(10), 1)[-1], encoding)}", style="red")
+        line.append(f"  {literal(entry.traceback.rsplit(chr(10), 1)[-1], options.encoding)}", style="red not dim")
     return line

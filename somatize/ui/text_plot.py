@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from somatize.figures import theme
+
 from .rich_backend import Console, ConsoleOptions, RenderResult, Text, literal
 
 Extents = Sequence[tuple[int, float, float]]
@@ -180,3 +182,11 @@ def short(value: float) -> str:
     """A number in few letters."""
     words = f"{value:.4g}"
     return words if len(words) <= _MOST_LABEL else f"{value:.2g}"
+
+
+def short_text(text: str, unit: str = "", size: float = 1.0) -> str:
+    """A number given as text, in units of `size` with the name `unit`; the beginning of a text that is no number."""
+    try:
+        return f"{short(float(text) / size)} {unit}".rstrip()
+    except ValueError:
+        return theme.cut(text, 24)
