@@ -15,8 +15,8 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from io import StringIO
 from typing import Any, TypeAlias, TypeVar
@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 
 from somatize.figures.theme import share
-from somatize.ui.rich_backend import Console, Table, Text, cell_len, console_for, cut, literal
+from somatize.ui.rich_backend import LONGEST, Console, Table, Text, cell_len, console_for, cut, literal, overflow
 from somatize.utils.units import duration, scaled
 
 from .exit_codes import say
@@ -92,8 +92,8 @@ def listed(words: Iterable[object]) -> str:
 Row = Mapping[str, Any]
 
 _GAP = 2
-_TABLE_ROWS_AT_ONCE = 4096
-"""Rows that are laid out together where a program reads: the first of a million should not wait for the last."""
+_ROWS_AT_ONCE = 1024
+"""Rows that are laid out and written together."""
 
 _PAINTED = {
     "red": ("broke", "lost", "failed", "ERROR", "CRITICAL"),
@@ -105,11 +105,11 @@ _STYLES = {word: style for style, words in _PAINTED.items() for word in words}
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A column: its head, what it says of a row, and what it is worth where there is little room.
+    """A column of a table: its head, the text of its cell for a row, and its priority where the table is too wide.
 
-    Those of the least `worth` come first. With `least`, its text may be cut down to so many columns: a name in its
-    middle, as its ends tell it apart, a `sentence` at its end; one that is `folded` goes on below itself, and stands
-    in the last column. One in which nothing is said is left out, unless it is worth 0.
+    Columns of the least `worth` get room first. A column with `least` may be shortened to that width: in the middle, as
+    both ends of a name distinguish it; at the end if it is a `sentence`; a `folded` one, which must be the last, is
+    wrapped. A column whose cells are all empty is left out, unless its `worth` is 0.
     """
 
     head: str
@@ -123,7 +123,9 @@ class TextColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class _Cells:
+    """The cells of a column, and its width."""
+
     column: TextColumn
     cells: list[str]
     width: int
@@ -132,55 +134,56 @@ class _Filled:
     def least(self) -> int:
         return self.width if self.column.least is None else min(self.width, self.column.least)
 
-    def style(self, words: str) -> str:
-        return self.column.style or _STYLES.get(words, "")
-
-    def wide(self, width: int) -> _Filled:
-        return _Filled(self.column, self.cells, width)
-
-    def aligned(self, words: str) -> str:
-        if words.isascii() and len(words) <= self.width:
-            return words.rjust(self.width) if self.column.right else words.ljust(self.width)
-        words = _begun(words, self.width) if self.column.sentence else cut(words, self.width)
-        blank = " " * (self.width - cell_len(words))
+    def padded(self, words: str) -> str:
+        blank = " " * (self.width - _width(words))
         return blank + words if self.column.right else words + blank
+
+    def text(self, words: str) -> Text:
+        column = self.column
+        shown = words if column.sentence or column.folded else cut(words, self.width)
+        return Text(shown, style=column.style or _STYLES.get(words, ""))
 
 
 def print_table(rows: Sequence[Row], columns: Sequence[TextColumn]) -> None:
-    """Print rows on standard output, fitted where that is a terminal."""
+    """Print rows on standard output: fitted to a terminal, in full where a program reads."""
     console = console_for(sys.stdout)
     if not sys.stdout.isatty():
-        _print_all(rows, _said(rows, columns), console.encoding)
+        _print_all(rows, _used(rows, columns), console.encoding)
         return
-    chosen = fitted(rows, columns, console.width, console.encoding)
-    console.print(_painted([(one.aligned(one.column.head), "bold") for one in chosen]), soft_wrap=True)
-    for row in range(len(rows)):
-        *cells, last = [(one.cells[row], one) for one in chosen]
-        first, *more = _folded(*last, console)
-        painted = [(one.aligned(words), one.style(words)) for words, one in [*cells, (first, last[1])]]
-        console.print(_painted(painted), soft_wrap=True)
-        for words in more:
-            console.print(" " * (console.width - last[1].width) + words, soft_wrap=True, style=last[1].style(last[0]))
+    for table in terminal_tables(rows, columns, console):
+        console.print(table)
 
 
-def fitted(rows: Sequence[Row], columns: Sequence[TextColumn], width: int, encoding: str) -> list[_Filled]:
-    """The columns that say something and that there is room for, filled, and each as wide as it may be."""
-    return _chosen(_filled(rows, _said(rows, columns), encoding), width)
+def terminal_tables(rows: Sequence[Row], columns: Sequence[TextColumn], console: Console) -> Iterator[Table]:
+    """The rows as tables to be printed below each other, no wider than the console; the first has the heads.
+
+    Rich's own fitting neither leaves columns out by priority nor shortens in the middle, so widths are set here.
+    """
+    shown = _fitted(_filled(rows, _used(rows, columns), console.encoding), console.width)
+    ellipsis = overflow(console.options)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        width = sum(one.width + _GAP for one in shown)  # with the gap after the last, which is cropped when printed
+        table = Table(box=None, padding=(0, _GAP, 0, 0), width=width, show_header=not first, header_style="bold")
+        for one in shown:
+            folded = one.column.folded
+            table.add_column(
+                Text(cut(one.column.head, one.width)),
+                justify="right" if one.column.right else "left",
+                width=one.width,
+                no_wrap=not folded,
+                overflow="fold" if folded else ellipsis,
+            )
+        for cells in zip(*(map(one.text, one.cells[first : first + _ROWS_AT_ONCE]) for one in shown), strict=True):
+            table.add_row(*cells)
+        yield table
 
 
-def _said(rows: Sequence[Row], columns: Sequence[TextColumn]) -> list[TextColumn]:
+def _used(rows: Sequence[Row], columns: Sequence[TextColumn]) -> list[TextColumn]:
     return [column for column in columns if column.worth == 0 or any(map(column.says, rows))]
 
 
-def _folded(words: str, last: _Filled, console: Console) -> list[str]:
-    """The lines of a cell in the last column."""
-    if not last.column.folded or cell_len(words) <= last.width:
-        return [words]
-    return [line.plain.rstrip() for line in Text(words).wrap(console, last.width, overflow="fold")]
-
-
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print what things are called and what they are; on a terminal, what is long goes on below its beginning."""
+    """Print names and their values; on a terminal, a long value is wrapped below its beginning."""
     stream = sys.stdout
     console = console_for(stream)
     encoding = console.encoding
@@ -190,7 +193,7 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
             stream.write(f"{cell_text(name, encoding):{wide}}  {cell_text(says, encoding)}".rstrip() + "\n")
         return
     table = Table.grid(padding=(0, _GAP, 0, 0))
-    table.add_column(style="bold", max_width=console.width // 3, no_wrap=True, overflow="ellipsis")
+    table.add_column(style="bold", max_width=console.width // 3, no_wrap=True, overflow=overflow(console.options))
     table.add_column(overflow="fold")
     for name, says in pairs:
         table.add_row(Text(cell_text(name, encoding)), Text(cell_text(says, encoding)))
@@ -198,8 +201,8 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def cell_text(words: str, encoding: str) -> str:
-    """Words as one cell: a line, with what the terminal cannot encode in letters that it can."""
-    if words.isascii() and words.isprintable() and len(words) < _TABLE_ROWS_AT_ONCE:
+    """Words as one line of characters that the terminal can show; others are escaped."""
+    if words.isascii() and words.isprintable() and len(words) < LONGEST:
         return words
     return literal(words.replace("µ", "u") if "µ" in words and not _encodes("µ", encoding) else words, encoding)
 
@@ -211,74 +214,47 @@ def _encodes(letter: str, encoding: str) -> bool:
         return False
 
 
-def _filled(rows: Sequence[Row], columns: Sequence[TextColumn], encoding: str) -> list[_Filled]:
+def _filled(rows: Sequence[Row], columns: Sequence[TextColumn], encoding: str) -> list[_Cells]:
     filled = []
     for column in columns:
         cells = [cell_text(column.says(row), encoding) for row in rows]
-        filled.append(_Filled(column, cells, max([cell_len(column.head), *map(_width, cells)])))
+        filled.append(_Cells(column, cells, max([cell_len(column.head), *map(_width, cells)])))
     return filled
-
-
-def _begun(words: str, width: int) -> str:
-    """The beginning of a sentence that is wider."""
-    if cell_len(words) <= width:
-        return words
-    words = words[:width]
-    while words and cell_len(words) > width - 3:
-        words = words[:-1]
-    return f"{words}..."[:width]
 
 
 def _width(words: str) -> int:
     return len(words) if words.isascii() else cell_len(words)
 
 
-def _chosen(filled: Sequence[_Filled], width: int) -> list[_Filled]:
-    """The columns that there is room for, each as wide as it may be, in their order."""
+def _fitted(filled: Sequence[_Cells], width: int) -> list[_Cells]:
+    """The columns that fit `width`, in their order, each as wide as it may be."""
     room = width + _GAP
-    kept: list[_Filled] = []
+    kept: list[_Cells] = []
     for one in sorted(filled, key=lambda one: one.column.worth):
         if not kept or one.least + _GAP <= room:
             kept.append(one)
             room -= one.least + _GAP
     widths = {}
     folded = [one for one in kept if one.column.folded and one.least < one.width]
-    for one in sorted(kept, key=folded.__contains__):  # what is left goes to those that were cut, the worthiest first
-        share = room // 2 if folded and one not in folded else room  # but half of it is for what goes on below itself
+    for one in sorted(kept, key=folded.__contains__):  # the rest goes to shortened columns by worth, folded ones last
+        share = room // 2 if folded and one not in folded else room  # half of it is kept for the folded column
         widths[one.column] = one.least + min(one.width - one.least, max(share, 0))
         room -= widths[one.column] - one.least
     if room < 0:
         widths[kept[0].column] = max(1, width)
-    return [one.wide(widths[one.column]) for one in filled if one.column in widths]
+    return [replace(one, width=widths[one.column]) for one in filled if one.column in widths]
 
 
 def _print_all(rows: Sequence[Row], columns: Sequence[TextColumn], encoding: str) -> None:
-    """Print a table for a program: nothing is cut, and columns widen as the rows come."""
+    """Print a table for a program: nothing is cut, and columns widen as rows come, so that the first is not late."""
     widths = [0] * len(columns)
-    for first in range(0, len(rows), _TABLE_ROWS_AT_ONCE):
-        filled = _filled(rows[first : first + _TABLE_ROWS_AT_ONCE], columns, encoding)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        filled = _filled(rows[first : first + _ROWS_AT_ONCE], columns, encoding)
         widths = [max(width, one.width) for width, one in zip(widths, filled, strict=True)]
-        chosen = [one.wide(width) for one, width in zip(filled, widths, strict=True)]
-        heads = [] if first else [_table_line(one.aligned(one.column.head) for one in chosen)]
-        sys.stdout.write("\n".join([*heads, *_lines(chosen), ""]))
-
-
-def _lines(chosen: Sequence[_Filled]) -> list[str]:
-    columns = [[one.aligned(words) for words in one.cells] for one in chosen]
-    return [_table_line(cells) for cells in zip(*columns, strict=True)]
-
-
-def _table_line(cells: Any) -> str:
-    return (" " * _GAP).join(cells).rstrip()
-
-
-def _painted(cells: Sequence[tuple[str, str]]) -> Text:
-    line = Text()
-    for number, (words, style) in enumerate(cells):
-        line.append(" " * _GAP if number else "")
-        line.append(words, style=style)
-    line.rstrip()
-    return line
+        shown = [replace(one, width=width) for one, width in zip(filled, widths, strict=True)]
+        lines: list[Sequence[str]] = [] if first else [[one.padded(one.column.head) for one in shown]]
+        lines += zip(*([one.padded(words) for words in one.cells] for one in shown), strict=True)
+        sys.stdout.writelines((" " * _GAP).join(line).rstrip() + "\n" for line in lines)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -289,8 +265,6 @@ _AROUND = 4
 """Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 """Characters that a terminal interprets, or that reorder or hide their neighbours."""
-_ROWS_AT_ONCE = 1024
-"""Rows that are written together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +283,6 @@ class Answer:
         """The number of rows that fit the terminal; None if output is no terminal, or is for a program."""
         if not self.is_table or not sys.stdout.isatty():
             return None
-        from somatize.ui.rich_backend import console_for
-
         return max(5, console_for(sys.stdout).height - _AROUND)
 
     def rows(
@@ -353,8 +325,6 @@ class Answer:
 
 
 def _line(words: str, style: str) -> None:
-    from somatize.ui.rich_backend import Text, console_for
-
     console = console_for(sys.stdout)
     console.print(Text(cell_text(words, console.encoding), style=style), soft_wrap=not sys.stdout.isatty())
 
