@@ -132,6 +132,11 @@ def all_rows(opened: Opened, run: str | None, last: int | None, since: int | Non
     return _settled(opened, table)
 
 
+def rows_between(opened: Opened, run: str, first: int, until: int) -> list[Row]:
+    """The rows of the forwards from one number to another, without summarised fields."""
+    return _settled(opened, lambda view: _table(lines_of(view, run), (), first, until))
+
+
 class Pages:
     """The forwards of a run that there were when it was made, or some of them, to be gone through once and again."""
 

@@ -10,16 +10,17 @@ import os
 import secrets
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from somatize.errors import ExportError
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted
 from somatize.record.forward_reader import Pages, Place, opened_at, told_in
 from somatize.record.reader import ENDINGS, micro
+from somatize.store.open_store import Opened
 from somatize.store.record_format import number
 from somatize.store.run_reader import lines_of, look
 
@@ -134,6 +135,7 @@ class StoredForward(NamedTuple):
 
     number: int
     state: str
+    nodes: int
     took_us: int | None
     when_us: int | None
     facts: list[Fact]
@@ -146,9 +148,15 @@ def forwards_of(
     pages = Pages(store, run, last, since)
     with opened_at(store) as opened:
         for rows in pages.rows():
-            told = told_in(opened, run, [row["forward"] for row in rows])
-            for row, (number, facts) in zip(rows, told, strict=True):
-                yield StoredForward(number, row["state"], row["took_us"], microseconds(row["when"]), facts)
+            yield from with_facts(opened, run, rows)
+
+
+def with_facts(opened: Opened, run: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[StoredForward]:
+    """The forwards of these rows of a reader, which follow each other, with their facts."""
+    told = told_in(opened, run, [row["forward"] for row in rows])
+    for row, (forward, facts) in zip(rows, told, strict=True):
+        when = microseconds(row["when"])
+        yield StoredForward(forward, row["state"], row["nodes"], row["took_us"], when, facts)
 
 
 def microseconds(seconds: float | None) -> int | None:

@@ -20,17 +20,15 @@ from typing import Any, NamedTuple, TypeAlias, overload
 from somatize.errors import ExportError, UnknownForward
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted, cut
-from somatize.record.forward_reader import Place, check_range, opened_at, rows_of_block
+from somatize.record.forward_reader import Place, check_range, opened_at, rows_between
 from somatize.record.node_turns import NodeTurn, turns_of
 from somatize.record.reader import micro
-from somatize.store import record_format
 from somatize.store.directory import FORMAT
-from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import number, unpack
 from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import Exported, checked_path, value_of, write_atomically
+from .output import Exported, StoredForward, checked_path, value_of, with_facts, write_atomically
 
 HERE = "here"
 """The name of the place that has no host."""
@@ -256,26 +254,15 @@ def _is_shown(text: str, value: float) -> bool:
 Which: TypeAlias = int | Iterable[int] | None
 
 
-class Chosen(NamedTuple):
-    """A forward: its row, its facts, and the nodes it was in if open or lost. Times in µs."""
-
-    number: int
-    state: str
-    nodes: int
-    took: int | None
-    when: int
-    told: list[Fact]
-    inside: list[str]
-
-
 class ForwardFacts(NamedTuple):
     """Forwards by number, facts of the run itself with their times, and numbers without a record.
 
-    `highest` is the last number that the run has.
+    `inside` has the nodes that open and lost forwards were in, by number; `highest` is the last number of the run.
     """
 
     run: str
-    forwards: list[Chosen]
+    forwards: list[StoredForward]
+    inside: dict[int, list[str]]
     own: list[tuple[int, Fact]]
     unwritten: list[int]
     highest: int
@@ -287,14 +274,25 @@ def read_chosen(store: Place, run: str | None, which: Which, last: int | None) -
     if which is not None and last is not None:
         raise ExportError("say which forwards with forward= or with last=, not both")
     with opened_at(store) as opened:
-        # What is missing below an earlier look's highest number is lost; `reader.forwards` says why.
-        name, highest = look(opened, lambda view: _named(lines_of(view, run)))
+        name, highest, own = look(opened, lambda view: _of_run(lines_of(view, run)))
         numbers = _numbers(name, highest, which, last)
-        return look(opened, lambda view: _read(lines_of(view, name), numbers))
+        found: list[StoredForward] = []
+        for _, together in groupby(enumerate(numbers), key=lambda one: one[1] - one[0]):
+            stretch = [number for _, number in together]
+            found += with_facts(opened, name, rows_between(opened, name, stretch[0], stretch[-1]))
+        unended = [one.number for one in found if one.state in ("open", "lost")]
+        inside = look(opened, lambda view: _inside(lines_of(view, name), unended)) if unended else {}
+    unwritten = sorted(set(numbers) - {one.number for one in found if one.when_us is not None})
+    return ForwardFacts(name, [one for one in found if one.when_us is not None], inside, own, unwritten, highest)
 
 
-def _named(lines: RunLines) -> tuple[str, int]:
-    return lines.name, lines.highest()
+def _of_run(lines: RunLines) -> tuple[str, int, list[tuple[int, Fact]]]:
+    own = [(part.when, fact) for part in lines.own({}) for fact in unpack([part.body])]
+    return lines.name, lines.highest(), own
+
+
+def _inside(lines: RunLines, numbers: Sequence[int]) -> dict[int, list[str]]:
+    return {number: lines.inside(number) for number in numbers}
 
 
 def _numbers(run: str, highest: int, which: Which, last: int | None) -> list[int]:
@@ -311,52 +309,6 @@ def _numbers(run: str, highest: int, which: Which, last: int | None) -> list[int
     return sorted(set(numbers))
 
 
-def _read(lines: RunLines, numbers: Sequence[int]) -> ForwardFacts:
-    own = [(part.when, fact) for part in lines.own({}) for fact in unpack([part.body])]
-    found = sorted(_rows(lines, numbers), key=lambda one: one.number)
-    written = {one.number for one in found}
-    return ForwardFacts(
-        lines.name, found, own, [number for number in numbers if number not in written], lines.highest()
-    )
-
-
-def _rows(lines: RunLines, numbers: Sequence[int]) -> Iterator[Chosen]:
-    wanted = set(numbers)
-    if not wanted:
-        return
-    for block in lines.blocks(numbers[0]):
-        if block.forwards[0] > numbers[-1]:
-            break
-        found = rows_of_block(lines, block, ()) if wanted.intersection(block.forwards) else None
-        if found is None:
-            continue
-        for row, forward in enumerate(found.forwards):
-            if forward in wanted:
-                told = _facts(lines, forward)
-                yield Chosen(
-                    forward,
-                    found.states[row],
-                    found.nodes[row],
-                    found.took_us[row],
-                    found.whens[row],
-                    told,
-                    lines.inside(forward) if found.states[row] == "lost" else [],
-                )
-    for line in lines.lines.values():
-        if line.forward in wanted:
-            took = line.took_us if line.took_us >= 0 else None
-            told = _facts(lines, line.forward)
-            yield Chosen(line.forward, record_format.STATES[line.state], line.nodes, took, line.when, told, line.inside)
-
-
-def _facts(lines: RunLines, forward: int) -> list[Fact]:
-    try:
-        return list(unpack(lines.bodies(forward) or []))
-    except (BadValue, ValueError):
-        lines.skip(forward)
-        return []
-
-
 _Whose: TypeAlias = tuple[str | None, str | None]
 """A node and a host."""
 
@@ -371,36 +323,36 @@ class Happening:
         self.drawn = drawn
         self.saying = saying
 
-    def add(self, one: Chosen) -> None:
+    def add(self, one: StoredForward, inside: Sequence[str]) -> None:
         """A forward with all that was told of it; it ends when it was written down."""
-        turns = turns_of(one.told)
+        turns = turns_of(one.facts)
         known = max([turn.end for turn in turns], default=0.0)
-        took = float(one.took) if one.took is not None else known
-        began = one.when - took
-        self._add_forward(one, began, took)
-        items = _items_of(one.told)
+        took = float(one.took_us) if one.took_us is not None else known
+        began = (one.when_us or 0) - took
+        self._add_forward(one, began, took, inside)
+        items = _items_of(one.facts)
         spans = {id(turn.fact): self._span(turn, one.number, began, items.get(_whose(turn.fact), {})) for turn in turns}
         self._add_trips(turns, spans)
         self._add_kept(one, spans, began)
-        self._add_inside(one, began + known)
-        for place, fact in said_at(one.told, spans, began, began + took):
+        self._add_inside(one, began + known, inside)
+        for place, fact in said_at(one.facts, spans, began, began + took):
             self.saying.add(fact, place, one.number)
 
-    def _add_forward(self, one: Chosen, began: float, took: float) -> None:
+    def _add_forward(self, one: StoredForward, began: float, took: float, inside: Sequence[str]) -> None:
         name = f"forward {one.number}" + (f" ({one.state})" if one.state != "ok" else "")
         args: dict[str, Any] = {"run": self.run, "forward": one.number, "state": one.state, "nodes": one.nodes}
-        if one.took is None:
+        if one.took_us is None:
             args["took_us"] = "not told: it did not end; drawn as far as its facts go"
-        why = next((fact.get("why", "") for fact in one.told if fact.get("fact") == "broke"), "")
+        why = next((fact.get("why", "") for fact in one.facts if fact.get("fact") == "broke"), "")
         args |= {"why": why} if why else {}
-        args |= {"inside": ", ".join(one.inside)} if one.inside else {}
+        args |= {"inside": ", ".join(inside)} if inside else {}
         bad = one.state in ("broke", "interrupted", "lost")
         self._add(TraceSpan(TraceTrack(HERE, "forwards"), name, "forward", began, began + took, args, bad=bad))
 
-    def _add_inside(self, one: Chosen, at: float) -> None:
+    def _add_inside(self, one: StoredForward, at: float, inside: Sequence[str]) -> None:
         """The nodes that a forward was in and never came out of, as far as is known."""
         args = {"forward": one.number, "took_us": "not told; the forward was in it when last written down"}
-        for node in one.inside:
+        for node in inside:
             name = f"{node} ({one.state})"
             self._add(TraceSpan(TraceTrack(HERE, "nodes"), name, "inside", at, at, dict(args), bad=one.state == "lost"))
 
@@ -428,10 +380,10 @@ class Happening:
             trip, there = spans[id(first.inside.fact)], spans[id(first.fact)]
             self.drawn.arrows.append(SpanLink(trip, there))
 
-    def _add_kept(self, one: Chosen, spans: dict[int, TraceSpan], began: float) -> None:
+    def _add_kept(self, one: StoredForward, spans: dict[int, TraceSpan], began: float) -> None:
         """Add a node's `kept` fact after its turn, or keep it until the turn is told."""
-        turns = {_whose(fact): spans[id(fact)] for fact in reversed(one.told) if id(fact) in spans}
-        for fact in one.told:
+        turns = {_whose(fact): spans[id(fact)] for fact in reversed(one.facts) if id(fact) in spans}
+        for fact in one.facts:
             if id(fact) in spans:
                 turns[_whose(fact)] = spans[id(fact)]
             elif fact.get("fact") == "kept":
@@ -564,7 +516,7 @@ def _draw(told: ForwardFacts, drawn: TraceContent) -> list[str]:
     saying = Saying(drawn)
     happening = Happening(told.run, drawn, saying)
     for one in told.forwards:
-        happening.add(one)
+        happening.add(one, told.inside.get(one.number, ()))
     left_out = [f"forward {number} was lost before anything of it was written down" for number in told.unwritten]
     outside = 0
     since, until = _stretch(told, drawn)
