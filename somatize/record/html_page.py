@@ -6,18 +6,20 @@ import json
 import math
 import os
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from string import Template
+from typing import Any, NamedTuple, TypeAlias
 
-from somatize.errors import ExportError, NotReplaced
+from somatize.errors import NotReplaced
 from somatize.facts import Fact
 from somatize.figures import plotly_backend, theme
 from somatize.figures.graph_drawing import recorded
@@ -25,6 +27,7 @@ from somatize.figures.theme import counted, share, took
 from somatize.store import record_format
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
+from somatize.utils.atomic_files import checked_path, write_atomically
 from somatize.utils.units import scaled
 
 from .column_reader import columns_of
@@ -110,6 +113,8 @@ class _Pass:
             self.whys[forward] = fact.get("why", "")
 
 
+Draw: TypeAlias = Callable[[str], Picture | tuple[list[dict[str, Any]], dict[str, Any]]]
+"""Draws a figure for a look."""
 LOOKS = ("light", "dark")
 _BARE = {"paper_bgcolor": "rgba(0,0,0,0)"}
 
@@ -120,8 +125,8 @@ class Figures:
 
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, name: str, draw: Callable[[str], Picture | tuple[list[dict[str, Any]], dict[str, Any]]]) -> str:
-        """Draw one for each look; gives its name."""
+    def add(self, name: str, draw: Draw) -> None:
+        """Draw one for each look."""
         made: dict[str, dict[str, Any]] = {}
         for shade in LOOKS:
             picture = draw(shade)
@@ -131,7 +136,6 @@ class Figures:
             made = {"data": made["light"].pop("data"), **made}
             made["dark"].pop("data")
         self.held[name] = made
-        return name
 
     def script(self) -> str:
         """All of them as JSON that can stand in a page."""
@@ -151,46 +155,55 @@ def _finite(value: Any) -> Any:
     return value if isinstance(value, str | int | None) else [_finite(held) for held in value]
 
 
-_SAID_MOST = 400
-_NODES, _TASK_ROWS, _ENDED_BADLY = 200, 200, 50
+_LONGEST = 400
+_NODES, _TASK_ROWS, _ENDED_BADLY, _FORWARDS = 200, 200, 50, 20
 _BAD = frozenset({"broke", "interrupted", "lost", "failed", "ERROR", "CRITICAL"})
 
 
-class Cell(NamedTuple):
-    """A table cell: its text, and whether it is a number, an error, or long."""
-
-    words: str
-    kind: str = ""
-
-
-def text(words: object, most: int = _SAID_MOST) -> str:
-    """Words as a page shows them: these very letters, and not endlessly many."""
+def text(words: object, most: int = _LONGEST) -> str:
+    """Words escaped for HTML, without control characters, and cut if they are longer than `most`."""
     return escape(theme.cut(theme.plain(words), most))
 
 
-def number(words: object) -> Cell:
-    """A cell at whose right the digits stand."""
-    return Cell("" if words is None else str(words), "number")
+def _titles(words: str) -> list[tuple[str, str]]:
+    """Titles separated by commas, each with its class: ``took#`` is a column of numbers, ``why*`` a wide one."""
+    kinds = {"#": "number", "*": "wide"}
+    return [(title.rstrip("#*"), kinds.get(title[-1], "")) for title in words.split(",")]
 
 
-def table(titles: Sequence[str], rows: Iterable[Iterable[Cell | str]]) -> str:
-    """Rows with their titles, without columns in which nothing stands; empty without rows."""
-    made = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    shown = [place for place in range(len(titles)) if any(row[place].words for row in made)]
+def table(titles: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -> str:
+    """An HTML table without its empty columns; empty if there are no rows. None is an empty cell."""
+    made = [["" if words is None else str(words) for words in row] for row in rows]
+    shown = [place for place in range(len(titles)) if any(row[place] for row in made)]
     if not shown:
         return ""
-    right = [any("number" in row[place].kind for row in made) for place in shown]
     head = "".join(
-        f'<th scope="col"{" class=number" * is_right}>{escape(titles[place])}</th>'
-        for place, is_right in zip(shown, right, strict=True)
+        f'<th scope="col"{" class=number" * (titles[place][1] == "number")}>{escape(titles[place][0])}</th>'
+        for place in shown
     )
-    body = "".join(f"<tr>{''.join(_cell(row[place]) for place in shown)}</tr>" for row in made)
+    body = "".join(f"<tr>{''.join(_cell(row[place], titles[place][1]) for place in shown)}</tr>" for row in made)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _cell(cell: Cell) -> str:
-    kind = " ".join([cell.kind, "bad" * (cell.words in _BAD)]).strip()
-    return f'<td class="{kind}">{text(cell.words)}</td>' if kind else f"<td>{text(cell.words)}</td>"
+def _cell(words: str, kind: str) -> str:
+    kind = " ".join([kind, "bad" * (words in _BAD)]).strip()
+    return f'<td class="{kind}">{text(words)}</td>' if kind else f"<td>{text(words)}</td>"
+
+
+def _and_more(there: int, shown: int, what: str) -> str:
+    return f'<p class="note">and {there - shown:,} more {escape(what)}</p>' if there > shown else ""
+
+
+def _count(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _took(us: float | None) -> str:
+    return "" if us is None or us != us else took(us)
+
+
+def _where(row: Mapping[str, Any], *fields: str) -> str:
+    return ", ".join(str(row[name]) for name in fields if row[name])
 
 
 def when(seconds: float | None) -> str:
@@ -209,12 +222,12 @@ def cards(run: Mapping[str, Any], columns: Columns, about: Mapping[str, Any]) ->
     endings = [ending for ending in ("broke", "interrupted", "lost") if run[ending] or ending == "broke"]
     shown += [(ending, f"{run[ending]:,}", "", "bad" if run[ending] else "good") for ending in endings]
     shown.append(("took in all", took(run["took_us"]), f"over {took(span * 1e6)}" if span > 0 else "", ""))
-    shown += [_last_said(columns, place) for place, series in enumerate(columns.series) if series.kinds.strip(b"\0")]
+    shown += [_last_value(columns, place) for place, series in enumerate(columns.series) if series.kinds.strip(b"\0")]
     first, last = when(run["first"]), when(run["last"])
     shown.append(("first", first[11:] or "never", first[:10], ""))
     shown.append(("last", last[11:] or "never", last[:10], ""))
     shown.append(("host", str(about.get("host", "")), f"process {about.get('pid', '?')}", ""))
-    return f'<dl class="cards">{"".join(map(_card, shown))}</dl>'
+    return "".join(map(_card, shown))
 
 
 def _card(shown: tuple[str, str, str, str]) -> str:
@@ -223,7 +236,7 @@ def _card(shown: tuple[str, str, str, str]) -> str:
     return f'<div><dt>{text(title, 40)}</dt><dd class="{kind}">{text(words, 60)}{small}</dd></div>'
 
 
-def _last_said(columns: Columns, place: int) -> tuple[str, str, str, str]:
+def _last_value(columns: Columns, place: int) -> tuple[str, str, str, str]:
     series = columns.series[place]
     row = next(row for row in range(len(columns) - 1, -1, -1) if series.kinds[row])
     value = series.values[row]
@@ -237,89 +250,79 @@ def _last_said(columns: Columns, place: int) -> tuple[str, str, str, str]:
 def nodes_table(spent: Sequence[Spent]) -> str:
     """The table of nodes."""
     whole = sum(one.us for one in spent) or 1
-    rows: list[list[Cell | str]] = [
-        [
-            Cell(one.node, "wide"),
-            number(took(one.us)),
-            number(share(one.us / whole, 1)),
-            number("" if one.mean_us is None else took(one.mean_us)),
-            *(number(f"{one.count(ending):,}" if one.count(ending) else "") for ending in ENDINGS),
+    rows = [
+        (
+            one.node,
+            took(one.us),
+            share(one.us / whole, 1),
+            _took(one.mean_us),
+            *(_count(one.count(ending) or None) for ending in ENDINGS),
             ", ".join(dict.fromkeys(str(where) for where, _ in one.turns)),
-        ]
+        )
         for one in spent[:_NODES]
     ]
-    titles = ("node", "took", "share", "each", *ENDINGS, "where")
+    titles = _titles("node*,took#,share#,each#,ran#,recalled#,failed#,where")
     return table(titles, rows) + _and_more(len(spent), _NODES, "nodes")
 
 
 def hosts_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of hosts; empty if nothing was sent to any."""
-    if len(rows) < 2:
-        return ""
+    """The table of hosts; slices are sent to all but this one."""
     return table(
-        ("host", "slices", "there and back", "worked", "waited", "failed", "processors", "memory"),
+        _titles("host,slices#,there and back#,worked#,waited#,failed#,processors#,memory#"),
         [
-            [
+            (
                 row["host"],
-                number(f"{row['slices']:,}" if row["host"] != HERE else ""),
-                number(took(row["trip"]) if row["host"] != HERE else ""),
-                number(took(row["ran"])),
-                number(took(row["waiting"]) if row["host"] != HERE else ""),
-                number(f"{row['failures']:,}"),
-                number(processors(row)),
-                number("" if row["memory"] is None else share(row["memory"])),
-            ]
+                _count(row["slices"]) if (there := row["host"] != HERE) else "",
+                took(row["trip"]) if there else "",
+                took(row["ran"]),
+                took(row["waiting"]) if there else "",
+                _count(row["failures"]),
+                processors(row),
+                "" if row["memory"] is None else share(row["memory"]),
+            )
             for row in rows
         ],
     )
 
 
-def forwards_table(columns: Columns, whys: Mapping[int, str], last: int = 20) -> str:
-    """The last forwards."""
-    return _forwards(columns, range(max(0, len(columns) - last), len(columns))[::-1], whys)
+def forwards_table(columns: Columns, rows: Iterable[int], whys: Mapping[int, str]) -> str:
+    """Some forwards by their rows in `columns`; `whys` are causes by number."""
+    return table(
+        [*_titles("forward#,state,took#"), *((series.name, "number") for series in columns.series), ("why", "wide")],
+        [
+            (
+                f"{columns.forwards[row]:,}",
+                STATES[columns.states[row]],
+                _took(columns.took_us[row]),
+                *("" if (value := series.values[row]) != value else f"{value:.6g}" for series in columns.series),
+                columns.whys.get(row, "") or whys.get(columns.forwards[row], ""),
+            )
+            for row in rows
+        ],
+    )
 
 
 def broken_table(columns: Columns, whys: Mapping[int, str]) -> str:
     """The forwards that did not end well, the last first; empty if all did."""
     rows = [row for row, state in enumerate(columns.states) if state in (BROKE, INTERRUPTED, LOST, OPEN)]
-    return _forwards(columns, rows[::-1][:_ENDED_BADLY], whys) + _and_more(len(rows), _ENDED_BADLY, "of them")
+    shown = forwards_table(columns, rows[::-1][:_ENDED_BADLY], whys)
+    return shown + _and_more(len(rows), _ENDED_BADLY, "of them")
 
 
-def _forwards(columns: Columns, rows: Iterable[int], whys: Mapping[int, str]) -> str:
-    said = [series.name for series in columns.series]
-    return table(
-        ("forward", "state", "took", *said, "why"),
-        [
-            [
-                number(f"{columns.forwards[row]:,}"),
-                STATES[columns.states[row]],
-                number(took(us) if (us := columns.took_us[row]) == us else ""),
-                *(
-                    number(f"{value:.6g}" if (value := series.values[row]) == value else "")
-                    for series in columns.series
-                ),
-                Cell(columns.whys.get(row, "") or whys.get(columns.forwards[row], ""), "wide"),
-            ]
-            for row in rows
-        ],
-    )
-
-
-def tasks_table(digest: Digest) -> str:
+def tasks_table(tasks: Sequence[Mapping[str, Any]]) -> str:
     """The table of tasks, latest last."""
-    tasks = digest.tasks
     return _and_more(len(tasks), _TASK_ROWS, "tasks before these") + table(
-        ("task", "state", "took", "done", "of", "in", "why"),
+        _titles("task*,state,took#,done#,of#,in,why*"),
         [
-            [
-                Cell(str(row["name"] or ""), "wide"),
-                str(row["state"] or ""),
-                number("" if row["took_us"] is None else took(row["took_us"])),
-                number("" if row["done"] is None else f"{row['done']:,}"),
-                number("" if row["total"] is None else f"{row['total']:,}"),
-                ", ".join(str(row[field]) for field in ("parent", "node", "host") if row[field]),
-                Cell(str(row["why"] or row["mark"] or ""), "wide"),
-            ]
+            (
+                row["name"],
+                row["state"],
+                _took(row["took_us"]),
+                _count(row["done"]),
+                _count(row["total"]),
+                _where(row, "parent", "node", "host"),
+                row["why"] or row["mark"],
+            )
             for row in tasks[-_TASK_ROWS:]
         ],
     )
@@ -328,33 +331,25 @@ def tasks_table(digest: Digest) -> str:
 def logs_table(digest: Digest) -> str:
     """The last log records."""
     return _and_more(digest.said, len(digest.logs), "log records before these") + table(
-        ("forward", "level", "logger", "message", "in"),
+        _titles("forward#,level,logger,message*,in"),
         [
-            [
-                number("" if row["forward"] is None else f"{row['forward']:,}"),
-                str(row["level"] or ""),
-                str(row["logger"] or ""),
-                Cell(str(row["message"] or ""), "wide"),
-                ", ".join(str(row[field]) for field in ("task", "node", "host") if row[field]),
-            ]
+            (
+                _count(row["forward"]),
+                row["level"],
+                row["logger"],
+                row["message"],
+                _where(row, "task", "node", "host"),
+            )
             for row in digest.logs
         ],
     )
 
 
-def streams_table(digest: Digest) -> str:
+def streams_table(streams: Sequence[Mapping[str, Any]]) -> str:
     """The table of streams, with the last throughput of each."""
     fields = ("batches", "samples", "samples_per_s", "batches_per_s", "flops_per_s", "waiting")
-    return table(
-        ("stream", *(field.replace("_per_s", " a second") for field in fields)),
-        [
-            [
-                str(row["stream"]),
-                *(number(_of_stream(row, field)) for field in fields),
-            ]
-            for row in digest.streams
-        ],
-    )
+    titles = [("stream", ""), *((field.replace("_per_s", " a second"), "number") for field in fields)]
+    return table(titles, [(row["stream"], *(_of_stream(row, field) for field in fields)) for row in streams])
 
 
 def _of_stream(row: Mapping[str, Any], field: str) -> str:
@@ -367,23 +362,21 @@ def _of_stream(row: Mapping[str, Any], field: str) -> str:
     return about + (f"{value:,}" if isinstance(value, int) else scaled(value))
 
 
-def _and_more(there: int, shown: int, what: str) -> str:
-    return f'<p class="note">and {there - shown:,} more {escape(what)}</p>' if there > shown else ""
-
-
 # -- about
 
 
 def about_part(about: Mapping[str, Any]) -> str:
     """The provenance of the run."""
-    git = about.get("git") or {}
-    words = [git.get("commit", ""), f"on {git['branch']}" if git.get("branch") else ""]
-    words += ["with changes"] * bool(git.get("dirty"))
-    versions = about.get("versions") or {}
+    git, versions = about.get("git") or {}, about.get("versions") or {}
+    commit = [
+        git.get("commit"),
+        f"on {git['branch']}" if git.get("branch") else "",
+        "with changes" * bool(git.get("dirty")),
+    ]
     said = [
         ("command", " ".join(map(str, about.get("argv", [])))),
         ("directory", about.get("cwd", "")),
-        ("git", " ".join(word for word in words if word)),
+        ("git", " ".join(filter(None, commit))),
         ("Python", f"{about.get('python', '')} at {about.get('executable', '')}" if about.get("python") else ""),
         ("platform", about.get("platform", "")),
         ("host", about.get("host", "")),
@@ -392,7 +385,7 @@ def about_part(about: Mapping[str, Any]) -> str:
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
         ("writers", counted(len(about["writers"]), "time") + " opened" if len(about["writers"]) > 1 else ""),
         *((str(name), _plainly(value)) for name, value in about.get("about", {}).items()),
-        *((str(fact.get("fact")), _plainly(_without_kind(fact))) for fact in _own(about)),
+        *_own_facts(about),
     ]
     shown = "".join(f"<dt>{text(name, 60)}</dt><dd>{text(words, 4000)}</dd>" for name, words in said if words)
     diff = git.get("diff")
@@ -400,14 +393,12 @@ def about_part(about: Mapping[str, Any]) -> str:
     return f'<dl class="about">{shown}</dl>{more}'
 
 
-def _own(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Facts of the run itself that have no other place in the page."""
-    kinds = ("log", "task", "throughput", "machine")
-    return [fact for fact in about.get("facts", []) if fact.get("fact") not in kinds][:50]
-
-
-def _without_kind(fact: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in fact.items() if key != "fact"}
+def _own_facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Facts of the run itself that no other part of the page shows: kind and fields."""
+    shown_elsewhere = ("log", "task", "throughput", "machine")
+    own = (fact for fact in about.get("facts", []) if fact.get("fact") not in shown_elsewhere)
+    for fact in islice(own, 50):
+        yield str(fact.get("fact")), _plainly({key: value for key, value in fact.items() if key != "fact"})
 
 
 def _plainly(value: Any) -> str:
@@ -417,6 +408,8 @@ def _plainly(value: Any) -> str:
         return ", ".join(map(_plainly, value))
     return str(value)
 
+
+# -- the page
 
 MARK = b"<!doctype html><!-- a page of somatize -->"
 """The first bytes of a page: a page may overwrite a page, and no other file."""
@@ -431,12 +424,12 @@ def page(
     of: Names | None = None,
     replace: bool = False,
 ) -> Path:
-    """Write a run to `path` as one page: its figures, its graphs, its tables, and what it says of itself.
+    """Write a run to `path` as one HTML page: its figures, its graphs, its tables and its metadata.
 
-    The page needs nothing beside it and no network; it follows the reader's choice of light or dark. `of` is what its
-    curves are of, as for `progress`; None means what was summarised, or the loss. It is there whole or not at all, and
-    takes the place of a page that was there; of another file only with `replace`. Reads every fact of the run once:
-    about a second for 100,000 forwards. Gives the path.
+    The page needs no other file and no network; it follows the reader's choice of light or dark. `of` names its
+    curves, as for `progress`; None means the summarised fields, or the loss. The file is replaced atomically; one that
+    is no page is replaced only with `replace`. Reads every fact of the run once: about a second for 100,000 forwards.
+    Returns the path.
 
     Raises `NotReplaced` for a file that is no such page, `ExportError` for one in no directory, and `UnknownRun`,
     `WhichRun`, `FigureError`, `ExtraMissing`.
@@ -444,15 +437,16 @@ def page(
     plotly_backend.require()
     target = Path(path)
     _check(target, replace=replace)
-    return _written(target, _Page(store, run, None if of is None else several("of", of)).html())
+    html = _Page(store, run, None if of is None else several("of", of)).html()
+    write_atomically(target, lambda beside: beside.write_text(html, encoding="utf-8", errors="backslashreplace"))
+    return target
 
 
 def _check(target: Path, *, replace: bool) -> None:
     """Raise unless the page may be written there."""
     if target.is_dir():
         raise NotReplaced(f"{target} is a directory; name the file that the page is to be")
-    if not target.parent.is_dir():
-        raise ExportError(f"{target} cannot be written: there is no directory {target.parent}")
+    checked_path(target)
     if replace or not target.exists():
         return
     with target.open("rb") as file:
@@ -460,27 +454,8 @@ def _check(target: Path, *, replace: bool) -> None:
             raise NotReplaced(f"{target} is there and is no page of somatize; it was left as it is: say replace=True")
 
 
-def _written(target: Path, html: str) -> Path:
-    """The page on the disk, whole: made beside its place and moved there."""
-    try:
-        handle, making = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".making", dir=target.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(target)) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(html)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(making).chmod(0o666 & ~mask)
-        Path(making).replace(target)
-    except BaseException:
-        Path(making).unlink(missing_ok=True)
-        raise
-    return target
-
-
 class _Page:
-    """A page that is being made."""
+    """The sections of a page, and the figures in them."""
 
     def __init__(self, store: Place, run: str | None, of: Sequence[str] | None) -> None:
         self.figures = Figures()
@@ -492,90 +467,82 @@ class _Page:
             self.run: str = self.row["run"]
             self.columns = columns_of(store, self.run, of or names, unsaid=True)
             alike([self.columns])
-            self._figures(store)
-        self._words()
+            self._add_figures(store)
+        self._add_tables()
 
-    def _figures(self, store: Place) -> None:
-        add, columns, run = self.figures.add, self.columns, self.run
-        progress = add("progress", lambda look: progress_picture([columns], theme=look, title=f"run {run}"))
-        self._part("progress", "Progress", _figure(progress))
-        total = Total(run, len(columns), int(sum(us for us in columns.took_us if us == us)), self.digest.spent)
-        spent = add("spent", lambda look: spent_picture(total, theme=look))
-        self._part("time", "Where the time went", _figure(spent))
+    def _add(self, anchor: str, title: str, inside: str) -> None:
+        if inside:
+            self.sections.append((anchor, title, inside))
+
+    def _figure(self, name: str, draw: Draw) -> str:
+        self.figures.add(name, draw)
+        return f'<div class="figure" data-figure="{name}"></div>'
+
+    def _add_figures(self, store: Place) -> None:
+        columns, run, found = self.columns, self.run, self.digest
+        title = f"run {run}"
+        progress = self._figure("progress", lambda look: progress_picture([columns], theme=look, title=title))
+        self._add("progress", "Progress", progress)
+        total = Total(run, len(columns), int(sum(us for us in columns.took_us if us == us)), found.spent)
+        self._add("time", "Where the time went", self._figure("spent", lambda look: spent_picture(total, theme=look)))
         if len(columns):
-            self._part("forward", "One forward", self._timelines(store))
-        graphs = [_figure(name) for name in self._graphs()]
-        if graphs:
-            self._part("graph", "The graph" if len(graphs) == 1 else "The graphs", "".join(graphs))
-        if len(self.digest.hosts) > 1:
-            hosts = add("hosts", lambda look: machines_picture(run, self.digest.hosts, theme=look))
-            self._part("hosts", "Hosts", _figure(hosts) + hosts_table(self.digest.hosts))
+            self._add("forward", "One forward", self._timelines(store))
+        graphs = list(self._graphs())
+        self._add("graph", "The graph" if len(graphs) == 1 else "The graphs", "".join(graphs))
+        if len(found.hosts) > 1:
+            hosts = self._figure("hosts", lambda look: machines_picture(run, found.hosts, theme=look))
+            self._add("hosts", "Hosts", hosts + hosts_table(found.hosts))
 
     def _timelines(self, store: Place) -> str:
         """The last forward, the slowest, and the last that broke, one of which is shown."""
         buttons: list[str] = []
         places: list[str] = []
         for number, words in _told_apart(self.columns).items():
-            one = one_forward(store, self.run, number)
-            name = self.figures.add(f"forward-{number}", partial(_timeline, one))
-            first = not places
-            checked, hidden = (" checked", "") if first else ("", " hidden")
+            name = f"forward-{number}"
+            self.figures.add(name, partial(_timeline, one_forward(store, self.run, number)))
+            checked, hidden = ("", " hidden") if places else (" checked", "")
             buttons.append(
                 f'<label><input type="radio" name="forward" value="{name}"{checked}> {words}, {number:,}</label>'
             )
             places.append(f'<div class="figure" data-of="forward" data-figure="{name}"{hidden}></div>')
         return f'<fieldset class="choice" data-for="forward">{"".join(buttons)}</fieldset>{"".join(places)}'
 
-    def _graphs(self) -> list[str]:
+    def _graphs(self) -> Iterator[str]:
         """The graphs that were run, as far as the record describes them."""
-        names = []
         for place, described in enumerate(self.about["graphs"][:_GRAPHS]):
-            try:
-                names.append(self.figures.add(f"graph-{place}", partial(recorded, described)))
-            except (KeyError, TypeError, ValueError):
-                continue  # of another version's record, or damaged: the rest of the page says what there is
-        return names
+            # A record that another version wrote, or a damaged one, may have none: the rest of the page is there.
+            with suppress(KeyError, TypeError, ValueError):
+                yield self._figure(f"graph-{place}", partial(recorded, described))
 
-    def _words(self) -> None:
+    def _add_tables(self) -> None:
         found, columns = self.digest, self.columns
-        broken = broken_table(columns, found.whys)
-        if broken:
-            self._part("broken", "What did not end well", broken)
-        if found.tasks or found.streams:
-            self._part("tasks", "Tasks", streams_table(found) + tasks_table(found))
-        if found.logs:
-            self._part("logs", "Log records", logs_table(found))
-        if found.spent:
-            self._part("nodes", "Nodes", nodes_table(found.spent))
-        if len(columns):
-            self._part("forwards", "The last forwards", forwards_table(columns, found.whys))
-        self._part("about", "About", about_part(self.about))
-
-    def _part(self, anchor: str, title: str, inside: str) -> None:
-        self.sections.append((anchor, title, inside))
+        self._add("broken", "What did not end well", broken_table(columns, found.whys))
+        self._add("tasks", "Tasks", streams_table(found.streams) + tasks_table(found.tasks))
+        self._add("logs", "Log records", logs_table(found))
+        self._add("nodes", "Nodes", nodes_table(found.spent))
+        last = range(max(0, len(columns) - _FORWARDS), len(columns))[::-1]
+        self._add("forwards", "The last forwards", forwards_table(columns, last, found.whys))
+        self._add("about", "About", about_part(self.about))
 
     def html(self) -> str:
-        """The whole page."""
+        """The whole page: the template with its parts, which are escaped."""
         own = files(__package__)
-        style, script = ((own / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-        run = text(self.run, 300)
-        nav = "".join(f'<a href="#{anchor}">{escape(title)}</a>' for anchor, title, _ in self.sections)
-        body = "".join(
-            f'<section id="{anchor}"><h2>{escape(title)}</h2>{inside}</section>'
-            for anchor, title, inside in self.sections
-        )
-        made = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        return (
-            f'{MARK.decode()}\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-            f"<title>run {run}</title><style>{style}</style></head>\n<body><header><h1>{run}</h1>"
-            f"<p>a run of the store {text(self.place, 100)}</p>"
-            f"{cards(self.row, self.columns, self.about)}<nav>{nav}</nav></header>\n<main>{body}</main>\n"
-            "<noscript><p>The figures are drawn by a script in this page, which is switched off here.</p></noscript>"
-            f"<footer>made by somatize {escape(_version())}, {made}</footer>\n"
-            f'<script type="application/json" id="figures">{self.figures.script()}</script>\n'
-            f"<script>{plotly_backend.script()}</script>\n<script>{script}</script></body></html>\n"
+        template, style, script = ((own / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+        return Template(template).substitute(
+            run=text(self.run, 300),
+            store=text(self.place, 100),
+            style=style,
+            cards=cards(self.row, self.columns, self.about),
+            links="".join(f'<a href="#{anchor}">{escape(title)}</a>' for anchor, title, _ in self.sections),
+            sections="".join(
+                f'<section id="{anchor}"><h2>{escape(title)}</h2>{inside}</section>'
+                for anchor, title, inside in self.sections
+            ),
+            version=escape(_version()),
+            made=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            figures=self.figures.script(),
+            plotly=plotly_backend.script(),
+            script=script,
         )
 
 
@@ -590,7 +557,7 @@ def _read(view: StoreSnapshot, run: str | None) -> tuple[dict[str, Any], dict[st
 
 
 def _told_apart(columns: Columns) -> dict[int, str]:
-    """The forwards of which there is a timeline, and what each is."""
+    """The forwards that have a timeline, and why."""
     found: dict[int, str] = {columns.forwards[len(columns) - 1]: "the last forward"}
     slowest = max(range(len(columns)), key=lambda row: us if (us := columns.took_us[row]) == us else -1.0)
     found.setdefault(columns.forwards[slowest], "the slowest")
@@ -602,10 +569,6 @@ def _told_apart(columns: Columns) -> dict[int, str]:
 
 def _timeline(one: OneForward, look: str) -> Picture:
     return timeline_picture(one, theme=look)
-
-
-def _figure(name: str) -> str:
-    return f'<div class="figure" data-figure="{name}"></div>'
 
 
 def _version() -> str:

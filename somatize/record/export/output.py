@@ -1,4 +1,4 @@
-"""Common parts of exporters: the forwards they read, the values of texts, atomic files, counts of what was left out.
+"""Common parts of exporters: the forwards they read, the values of texts, counts of what was left out.
 
 A fact holds texts. A text counts as a number only if the number is written exactly so: ``1.50`` may be a version, and
 no float64 is ``9007199254740993``.
@@ -6,16 +6,13 @@ no float64 is ``9007199254740993``.
 
 from __future__ import annotations
 
-import os
-import secrets
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
-from somatize.errors import ExportError
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted
 from somatize.record.forward_reader import Pages, Place, opened_at, told_in
@@ -91,43 +88,6 @@ class LossCounts:
     def sentences(self) -> tuple[str, ...]:
         """A sentence for each, with its count, in the order they were first met."""
         return tuple(f"{counted(count, what)}: {why}" for (what, why), count in self._counts.items() if count)
-
-
-T = TypeVar("T")
-
-
-def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
-    """Call `write` with a temporary path beside `path`, then move that file to `path`; returns its result.
-
-    If it raises, or is interrupted, what it wrote is removed and what was at `path` stays. The file is on the disk
-    before it has its name. Raises `ExportError` where there can be no such file.
-    """
-    place = checked_path(path)
-    beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
-        answer = write(beside)
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        beside.replace(place)
-    except OSError as error:
-        if error.filename == str(beside):  # the name that was asked for is the one to speak of
-            error.filename = str(place)
-        raise
-    finally:
-        beside.unlink(missing_ok=True)
-    return answer
-
-
-def checked_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a file that can be written. Raises `ExportError` for a directory, a pipe, or a place in none."""
-    place = Path(path)
-    if place.is_dir():
-        raise ExportError(f"{place} is a directory; give the name of a file in it")
-    if place.exists() and not place.is_file():
-        raise ExportError(f"{place} is no regular file, and could not be replaced by one that is whole")
-    if not place.parent.is_dir():
-        raise ExportError(f"{place} cannot be written: there is no directory {place.parent}")
-    return place
 
 
 class StoredForward(NamedTuple):

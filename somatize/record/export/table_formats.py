@@ -15,8 +15,9 @@ from somatize.codecs.arrow import parquet, pyarrow
 from somatize.codecs.pandas_frames import pandas
 from somatize.figures.theme import counted
 from somatize.record.forward_reader import Place
+from somatize.utils.atomic_files import checked_path, write_atomically
 
-from .output import Exported, checked_path, write_atomically
+from .output import Exported
 from .tables import ColumnType, Table, TableQuery, read, spread
 
 if TYPE_CHECKING:

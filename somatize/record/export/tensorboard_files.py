@@ -23,8 +23,9 @@ from somatize.record.recorder import Recorder
 from somatize.record.run_info import about
 from somatize.store.record_format import OK
 from somatize.store.store import Store
+from somatize.utils.atomic_files import write_atomically
 
-from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of, write_atomically
+from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of
 
 _WRITER = "somatize"
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")

@@ -26,9 +26,10 @@ from somatize.record.reader import micro
 from somatize.store.directory import FORMAT
 from somatize.store.record_format import number, unpack
 from somatize.store.run_reader import RunLines, lines_of, look
+from somatize.utils.atomic_files import checked_path, write_atomically
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import Exported, StoredForward, checked_path, value_of, with_facts, write_atomically
+from .output import Exported, StoredForward, value_of, with_facts
 
 HERE = "here"
 """The name of the place that has no host."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from somatize.errors import ExportError
-from somatize.record.export.output import checked_path, write_atomically
+from somatize.utils.atomic_files import checked_path, write_atomically
 
 
 def test_it_takes_the_place_of_what_was_there_when_it_is_whole(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_kill_leaves_what_was_there(tmp_path: Path, script: Callable[..., subp
     place = tmp_path / "x.csv"
     place.write_text("old")
     process = script(f"""
-        from somatize.record.export.output import write_atomically
+        from somatize.utils.atomic_files import write_atomically
         def write(beside):
             beside.write_text("half")
             print("half", flush=True)
