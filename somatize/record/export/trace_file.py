@@ -1,7 +1,7 @@
-"""A trace file for Perfetto and Chrome: spans, marks and counts on tracks, made of the facts of forwards.
+"""Trace files for Perfetto and Chrome: spans, marks and counters on tracks, made of the facts of forwards.
 
-A track is a host and what is shown of it: its forwards, its nodes, its tasks. The file format has threads instead,
-on which spans lie inside one another or apart; so a track has as many threads, or lanes, as spans of it overlap.
+A track is a kind of things at a host: its forwards, its nodes, its tasks. The file format has threads instead, whose
+spans may only nest or follow each other; so a track has as many threads, called lanes, as its spans overlap.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,9 +34,11 @@ from .output import Exported, StoredForward, value_of, with_facts
 
 HERE = "here"
 """The name of the place that has no host."""
-
 _ORDER = ("forwards", "trips", "nodes", "tasks", "logs", "said")
 """The tracks of a host, from the top."""
+_STAMPS = ("fact", "node", "host", "device", "id", "stream")
+"""Fields that tell where a fact comes from, and are no numbers to draw."""
+_UNTOLD = "not told; drawn after what was told before it"
 
 
 class TraceTrack(NamedTuple):
@@ -47,7 +50,7 @@ class TraceTrack(NamedTuple):
 
 @dataclass
 class TraceSpan:
-    """Something that went on from `began` to `ended`, in µs."""
+    """Something that lasted from `began` to `ended`, in µs."""
 
     track: TraceTrack
     name: str
@@ -60,7 +63,7 @@ class TraceSpan:
 
 
 class TraceMark(NamedTuple):
-    """Something that was said at a moment."""
+    """A fact at a moment."""
 
     track: TraceTrack
     name: str
@@ -70,7 +73,7 @@ class TraceMark(NamedTuple):
 
 
 class CounterPoint(NamedTuple):
-    """A number that was said at a moment, drawn as a point of a line."""
+    """A number at a moment, drawn as a point of a line."""
 
     host: str
     name: str
@@ -79,31 +82,225 @@ class CounterPoint(NamedTuple):
 
 
 class SpanLink(NamedTuple):
-    """A link from the beginning of one span to the beginning of another."""
+    """An arrow from the beginning of one span to the beginning of another."""
 
     source: TraceSpan
     target: TraceSpan
 
 
-@dataclass
 class TraceContent:
-    """All that a trace shows."""
+    """All that a trace shows, made of the facts of the forwards and of the run that are added."""
 
-    spans: list[TraceSpan] = field(default_factory=list)
-    marks: list[TraceMark] = field(default_factory=list)
-    counts: list[CounterPoint] = field(default_factory=list)
-    arrows: list[SpanLink] = field(default_factory=list)
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.spans: list[TraceSpan] = []
+        self.marks: list[TraceMark] = []
+        self.counts: list[CounterPoint] = []
+        self.arrows: list[SpanLink] = []
+        self._not_drawn: Counter[str] = Counter()
+        self._tasks: dict[str, tuple[Fact, float, int | None]] = {}
 
     def began(self) -> float:
         """The first moment of all."""
         spans = (span.began for span in self.spans)
         return min([*spans, *(mark.at for mark in self.marks), *(count.at for count in self.counts)], default=0.0)
 
+    def _span(
+        self,
+        host: str | None,
+        track: str,
+        name: str,
+        kind: str,
+        began: float,
+        ended: float,
+        args: dict[str, Any],
+        bad: bool = False,
+    ) -> TraceSpan:
+        span = TraceSpan(TraceTrack(host or HERE, track), name, kind, began, ended, args, bad)
+        self.spans.append(span)
+        return span
+
+    # -- forwards
+
+    def add_forward(self, one: StoredForward, inside: Sequence[str]) -> None:
+        """Add a forward and its facts; `inside` are the nodes that it was in and never came out of."""
+        turns = turns_of(one.facts)
+        known = max([turn.end for turn in turns], default=0.0)
+        took = float(one.took_us) if one.took_us is not None else known
+        ended = one.when_us or 0
+        began = ended - took
+        name = f"forward {one.number}" + (f" ({one.state})" if one.state != "ok" else "")
+        args: dict[str, Any] = {"run": self.run, "forward": one.number, "state": one.state, "nodes": one.nodes}
+        if one.took_us is None:
+            args["took_us"] = "not told: it did not end; drawn as far as its facts go"
+        why = next((fact.get("why", "") for fact in one.facts if fact.get("fact") == "broke"), "")
+        args |= {"why": why} if why else {}
+        args |= {"inside": ", ".join(inside)} if inside else {}
+        bad = one.state in ("broke", "interrupted", "lost")
+        self._span(None, "forwards", name, "forward", began, began + took, args, bad)
+        items = _items_of(one.facts)
+        spans = {
+            id(turn.fact): self._add_turn(turn, one.number, began, items.get(_place_of(turn.fact), {}))
+            for turn in turns
+        }
+        self._link_trips(turns, spans)
+        self._add_kept(one, spans, began)
+        for node in inside:
+            args = {"forward": one.number, "took_us": "not told; the forward was in it when last written down"}
+            at = began + known
+            self._span(None, "nodes", f"{node} ({one.state})", "inside", at, at, args, one.state == "lost")
+        for moment, fact in _moments(one.facts, spans, began, began + took):
+            self.add_fact(fact, moment, one.number)
+
+    def _add_turn(self, turn: NodeTurn, forward: int, began: float, items: dict[str, Any]) -> TraceSpan:
+        args: dict[str, Any] = {"forward": forward, **_fields(turn.fact), **items}
+        if not turn.known:
+            args["began_us"] = _UNTOLD
+        at, ended = began + turn.began, began + turn.end
+        if turn.ending == "left":
+            return self._span(None, "trips", f"to {turn.name}", "left", at, ended, args)
+        name = turn.name + ("" if turn.ending == "ran" else f" ({turn.ending})")
+        return self._span(turn.where.host, "nodes", name, turn.ending, at, ended, args, turn.ending == "failed")
+
+    def _link_trips(self, turns: list[NodeTurn], spans: dict[int, TraceSpan]) -> None:
+        """Add an arrow from each round trip to what ran first in it."""
+        inside = [turn for turn in turns if turn.inside is not None]
+        for _, members in groupby(inside, key=lambda turn: id(turn.inside)):
+            first = min(members, key=lambda turn: turn.began)
+            assert first.inside is not None
+            self.arrows.append(SpanLink(spans[id(first.inside.fact)], spans[id(first.fact)]))
+
+    def _add_kept(self, one: StoredForward, spans: dict[int, TraceSpan], began: float) -> None:
+        """Add each `kept` fact as a span after the last turn of its node, or after the first one to follow."""
+        turns = {_place_of(fact): spans[id(fact)] for fact in reversed(one.facts) if id(fact) in spans}
+        for fact in one.facts:
+            if id(fact) in spans:
+                turns[_place_of(fact)] = spans[id(fact)]
+            elif fact.get("fact") == "kept":
+                turn = turns.get(_place_of(fact))
+                at = turn.ended if turn is not None else began
+                args = {"forward": one.number, **_fields(fact), "began_us": "not told; drawn after its node"}
+                name = f"{fact.get('node', '')} (kept)"
+                self._span(fact.get("host"), "nodes", name, "kept", at, at + micro(fact, "took_us"), args)
+
+    # -- other facts
+
+    def add_fact(self, fact: Fact, at: float, forward: int | None) -> None:
+        """Add a fact that is not the engine's: of a forward, or of the run itself."""
+        kind = fact.get("fact", "")
+        if kind == "task":
+            self._tasks[fact.get("id") or f"{len(self._tasks)} without"] = (fact, at, forward)
+        elif kind == "log":
+            level, message = fact.get("level", ""), fact.get("message", "")
+            self._mark("logs", f"{level} {cut(message, 80)}", fact, at, forward)
+        elif self._count_numbers(kind, fact, at):
+            self._mark("said", kind, fact, at, forward)
+
+    def _count_numbers(self, kind: str, fact: Fact, at: float) -> bool:
+        """Add the numbers of a fact to their lines; True if some of its fields are no point of a line."""
+        of = f" ({fact['stream']})" if "stream" in fact else ""
+        fields = {name: text for name, text in fact.items() if name not in _STAMPS}
+        drawn = 0
+        for name, text in fields.items():
+            value = number(text)
+            if value is None:
+                continue
+            if math.isfinite(value):
+                shown = f"{kind}.{name}" if name != "value" else kind
+                self.counts.append(CounterPoint(fact.get("host") or HERE, shown + of, at, value))
+            exact = value_of(text)
+            if math.isfinite(value) and (type(exact) is not int or int(value) == exact):
+                drawn += 1
+            else:
+                self._not_drawn[f"{kind}.{name}"] += 1
+        return not fields or drawn < len(fields)
+
+    def _mark(self, track: str, name: str, fact: Fact, at: float, forward: int | None) -> None:
+        args = _number_of(forward) | {name: text for name, text in fact.items() if name != "fact"}
+        place = TraceTrack(fact.get("host") or HERE, track)
+        self.marks.append(TraceMark(place, name, fact.get("fact", ""), at, args))
+
+    def finish(self) -> list[str]:
+        """Add the tasks, each in its last state; returns sentences about what no line could show."""
+        for fact, at, forward in self._tasks.values():
+            state = fact.get("state", "")
+            name = fact.get("name", "") + ("" if state == "finished" else f" ({state})")
+            took = micro(fact, "took_us")
+            args: dict[str, Any] = {**_number_of(forward), **fact, "took_us": took}
+            self._span(fact.get("host"), "tasks", name, "task", at - took, at, args, state == "failed")
+        return [
+            f"{counted(count, 'value')} of {name} that no point of a line can be (nan, inf, or a whole number above "
+            "2**53), shown as text in a mark"
+            for name, count in self._not_drawn.items()
+        ]
+
+
+_Place: TypeAlias = tuple[str | None, str | None]
+"""A node and a host."""
+
+
+def _place_of(fact: Fact) -> _Place:
+    return fact.get("node"), fact.get("host")
+
+
+def _number_of(forward: int | None) -> dict[str, Any]:
+    return {} if forward is None else {"forward": forward}
+
+
+def _fields(fact: Fact) -> dict[str, Any]:
+    """The fields of a fact of the engine, counts as numbers."""
+    return {name: int(text) if _is_count(text) else text for name, text in fact.items() if name not in ("fact", "node")}
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _items_of(facts: list[Fact]) -> dict[_Place, dict[str, Any]]:
+    """The counts of the items of each mapped node, which are shown with its turn."""
+    found = {}
+    for fact in facts:
+        if fact.get("fact") == "items":
+            counts = _fields(fact)
+            names = {"ran": "items_ran", "recalled": "items_recalled", "failed": "items_failed", "items": "items"}
+            found[_place_of(fact)] = {shown: counts[name] for name, shown in names.items() if name in counts}
+    return found
+
+
+def _moments(
+    facts: list[Fact], spans: dict[int, TraceSpan], began: float, ended: float
+) -> Iterator[tuple[float, Fact]]:
+    """Each fact that is not the engine's, with a moment: a record has none.
+
+    Those of a node are spread evenly over its turn, in order; others are at the end of what was told before.
+    """
+    waiting: dict[_Place, list[Fact]] = {}
+    now = began
+    for fact in facts:
+        kind, place = fact.get("fact", ""), _place_of(fact)
+        if kind not in KINDS:
+            if place[0] is not None:
+                waiting.setdefault(place, []).append(fact)
+            else:
+                yield now, fact
+        elif kind in ("finished", "broke"):
+            now = ended
+        elif id(fact) in spans:
+            span = spans[id(fact)]
+            now = max(now, span.ended)
+            said = waiting.pop(place, [])
+            step = (span.ended - span.began) / (len(said) + 1)
+            yield from ((span.began + step * turn, one) for turn, one in enumerate(said, start=1))
+    yield from ((now, fact) for said in waiting.values() for fact in said)
+
+
+# -- the events of the file
+
 
 def events(drawn: TraceContent) -> list[dict[str, Any]]:
-    """The events of a trace file, those that name processes and threads first, the others by time.
+    """The events of a trace file: first the names of processes and threads, then the others by time.
 
-    Moments are whole microseconds from the first one on. What lies in something else comes after it.
+    Times are whole microseconds from the first moment on. What lies in something else comes after it.
     """
     pids = {host: pid for pid, host in enumerate(_hosts(drawn), start=1)}
     threads = _threads(drawn, above=len(pids))
@@ -145,7 +342,7 @@ def _hosts(drawn: TraceContent) -> list[str]:
 def _threads(drawn: TraceContent, above: int) -> dict[tuple[TraceTrack, int], int]:
     """The number of the thread of each lane; puts spans on lanes.
 
-    They are above the numbers of processes: a thread with that of its process would be shown as its main one.
+    The numbers are above those of processes: a thread with the number of its process is shown as its main one.
     """
     by_track: dict[TraceTrack, list[TraceSpan]] = {}
     for span in drawn.spans:
@@ -160,7 +357,7 @@ def _threads(drawn: TraceContent, above: int) -> dict[tuple[TraceTrack, int], in
 
 
 def _put_on_lanes(spans: Sequence[TraceSpan]) -> int:
-    """Put each span on the first lane that is free when it begins; how many lanes there are."""
+    """Put each span on the first lane that is free when it begins; returns the number of lanes."""
     free: list[float] = []
     for span in sorted(spans, key=lambda span: (span.began, -span.ended)):
         span.lane = next((lane for lane, until in enumerate(free) if until <= span.began), len(free))
@@ -179,78 +376,7 @@ def _names(pids: dict[str, int], threads: dict[tuple[TraceTrack, int], int]) -> 
         yield {"ph": "M", "name": "thread_sort_index", **at, "args": {"sort_index": tid}}
 
 
-_STAMPED = ("fact", "node", "host", "device", "id", "stream")
-"""Fields of a fact that say what or where, and are no numbers to draw."""
-
-
-class Saying:
-    """Adds said values to the trace."""
-
-    def __init__(self, drawn: TraceContent) -> None:
-        self.drawn = drawn
-        self._odd: dict[str, int] = {}
-        self._tasks: dict[str, tuple[Fact, float, int | None]] = {}
-
-    def add(self, fact: Fact, at: float, forward: int | None) -> None:
-        """A fact said about at `at`, in a forward or of the run itself."""
-        kind = fact.get("fact", "")
-        if kind == "task":
-            self._tasks[fact.get("id") or f"{len(self._tasks)} without"] = (fact, at, forward)
-        elif kind == "log":
-            level, message = fact.get("level", ""), fact.get("message", "")
-            self._mark("logs", f"{level} {cut(message, 80)}", fact, at, forward)
-        else:
-            self._add_numbers(kind, fact, at, forward)
-
-    def _add_numbers(self, kind: str, fact: Fact, at: float, forward: int | None) -> None:
-        of = f" ({fact['stream']})" if "stream" in fact else ""
-        unseen = [name for name in fact if name not in _STAMPED]
-        for name in list(unseen):
-            value = number(fact[name])
-            if value is not None and math.isfinite(value):
-                shown = f"{kind}.{name}" if name != "value" else kind
-                self.drawn.counts.append(CounterPoint(fact.get("host") or HERE, shown + of, at, value))
-            if value is not None and not _is_shown(fact[name], value):
-                path = f"{kind}.{name}"
-                self._odd[path] = self._odd.get(path, 0) + 1
-            elif value is not None:
-                unseen.remove(name)
-        if unseen or not fact.keys() - set(_STAMPED):
-            self._mark("said", kind, fact, at, forward)
-
-    def _mark(self, track: str, name: str, fact: Fact, at: float, forward: int | None) -> None:
-        args = _said_of(forward) | {name: text for name, text in fact.items() if name != "fact"}
-        self.drawn.marks.append(
-            TraceMark(TraceTrack(fact.get("host") or HERE, track), name, fact.get("fact", ""), at, args)
-        )
-
-    def finish(self) -> list[str]:
-        """Draw the tasks, each as it was said last; and what no line could show, in sentences."""
-        for fact, at, forward in self._tasks.values():
-            self._draw_task(fact, at, forward)
-        return [
-            f"{counted(count, 'value')} of {name} that no point of a line can be (nan, inf, or a whole number above "
-            "2**53), shown as text in a mark"
-            for name, count in self._odd.items()
-        ]
-
-    def _draw_task(self, fact: Fact, at: float, forward: int | None) -> None:
-        state = fact.get("state", "")
-        name = fact.get("name", "") + ("" if state == "finished" else f" ({state})")
-        took = micro(fact, "took_us")
-        args: dict[str, Any] = {**_said_of(forward), **fact, "took_us": took}
-        track = TraceTrack(fact.get("host") or HERE, "tasks")
-        self.drawn.spans.append(TraceSpan(track, name, "task", at - took, at, args, bad=state == "failed"))
-
-
-def _said_of(forward: int | None) -> dict[str, Any]:
-    return {} if forward is None else {"forward": forward}
-
-
-def _is_shown(text: str, value: float) -> bool:
-    """Whether a point of a line says all that the text does."""
-    return math.isfinite(value) and (type(value_of(text)) is not int or int(value) == int(text))
-
+# -- what is read
 
 Which: TypeAlias = int | Iterable[int] | None
 
@@ -310,145 +436,6 @@ def _numbers(run: str, highest: int, which: Which, last: int | None) -> list[int
     return sorted(set(numbers))
 
 
-_Whose: TypeAlias = tuple[str | None, str | None]
-"""A node and a host."""
-
-_UNTOLD = "not told; drawn after what was told before it"
-
-
-class Happening:
-    """Lays out forwards one after the other in the trace."""
-
-    def __init__(self, run: str, drawn: TraceContent, saying: Saying) -> None:
-        self.run = run
-        self.drawn = drawn
-        self.saying = saying
-
-    def add(self, one: StoredForward, inside: Sequence[str]) -> None:
-        """A forward with all that was told of it; it ends when it was written down."""
-        turns = turns_of(one.facts)
-        known = max([turn.end for turn in turns], default=0.0)
-        took = float(one.took_us) if one.took_us is not None else known
-        began = (one.when_us or 0) - took
-        self._add_forward(one, began, took, inside)
-        items = _items_of(one.facts)
-        spans = {id(turn.fact): self._span(turn, one.number, began, items.get(_whose(turn.fact), {})) for turn in turns}
-        self._add_trips(turns, spans)
-        self._add_kept(one, spans, began)
-        self._add_inside(one, began + known, inside)
-        for place, fact in said_at(one.facts, spans, began, began + took):
-            self.saying.add(fact, place, one.number)
-
-    def _add_forward(self, one: StoredForward, began: float, took: float, inside: Sequence[str]) -> None:
-        name = f"forward {one.number}" + (f" ({one.state})" if one.state != "ok" else "")
-        args: dict[str, Any] = {"run": self.run, "forward": one.number, "state": one.state, "nodes": one.nodes}
-        if one.took_us is None:
-            args["took_us"] = "not told: it did not end; drawn as far as its facts go"
-        why = next((fact.get("why", "") for fact in one.facts if fact.get("fact") == "broke"), "")
-        args |= {"why": why} if why else {}
-        args |= {"inside": ", ".join(inside)} if inside else {}
-        bad = one.state in ("broke", "interrupted", "lost")
-        self._add(TraceSpan(TraceTrack(HERE, "forwards"), name, "forward", began, began + took, args, bad=bad))
-
-    def _add_inside(self, one: StoredForward, at: float, inside: Sequence[str]) -> None:
-        """The nodes that a forward was in and never came out of, as far as is known."""
-        args = {"forward": one.number, "took_us": "not told; the forward was in it when last written down"}
-        for node in inside:
-            name = f"{node} ({one.state})"
-            self._add(TraceSpan(TraceTrack(HERE, "nodes"), name, "inside", at, at, dict(args), bad=one.state == "lost"))
-
-    def _add(self, span: TraceSpan) -> TraceSpan:
-        self.drawn.spans.append(span)
-        return span
-
-    def _span(self, turn: NodeTurn, forward: int, began: float, items: dict[str, Any]) -> TraceSpan:
-        args: dict[str, Any] = {"forward": forward, **_fields(turn.fact), **items}
-        if not turn.known:
-            args["began_us"] = _UNTOLD
-        at, ended = began + turn.began, began + turn.end
-        if turn.ending == "left":
-            return self._add(TraceSpan(TraceTrack(HERE, "trips"), f"to {turn.name}", "left", at, ended, args))
-        name = turn.name + ("" if turn.ending == "ran" else f" ({turn.ending})")
-        track = TraceTrack(turn.where.host or HERE, "nodes")
-        return self._add(TraceSpan(track, name, turn.ending, at, ended, args, bad=turn.ending == "failed"))
-
-    def _add_trips(self, turns: list[NodeTurn], spans: dict[int, TraceSpan]) -> None:
-        """From each round trip an arrow to what ran first of it."""
-        inside = [turn for turn in turns if turn.inside is not None]
-        for _, members in groupby(inside, key=lambda turn: id(turn.inside)):
-            first = min(members, key=lambda turn: turn.began)
-            assert first.inside is not None
-            trip, there = spans[id(first.inside.fact)], spans[id(first.fact)]
-            self.drawn.arrows.append(SpanLink(trip, there))
-
-    def _add_kept(self, one: StoredForward, spans: dict[int, TraceSpan], began: float) -> None:
-        """Add a node's `kept` fact after its turn, or keep it until the turn is told."""
-        turns = {_whose(fact): spans[id(fact)] for fact in reversed(one.facts) if id(fact) in spans}
-        for fact in one.facts:
-            if id(fact) in spans:
-                turns[_whose(fact)] = spans[id(fact)]
-            elif fact.get("fact") == "kept":
-                turn = turns.get(_whose(fact))
-                at = turn.ended if turn is not None else began
-                args = {"forward": one.number, **_fields(fact), "began_us": "not told; drawn after its node"}
-                track = TraceTrack(fact.get("host") or HERE, "nodes")
-                self._add(
-                    TraceSpan(track, f"{fact.get('node', '')} (kept)", "kept", at, at + micro(fact, "took_us"), args)
-                )
-
-
-def _whose(fact: Fact) -> _Whose:
-    return fact.get("node"), fact.get("host")
-
-
-def _fields(fact: Fact) -> dict[str, Any]:
-    """The fields of a fact of the engine, counts as numbers."""
-    return {name: int(text) if _is_count(text) else text for name, text in fact.items() if name not in ("fact", "node")}
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 16
-
-
-def _items_of(told: list[Fact]) -> dict[_Whose, dict[str, Any]]:
-    """The counts that each mapped node told, for the words beside its turn."""
-    found = {}
-    for fact in told:
-        if fact.get("fact") == "items":
-            counts = _fields(fact)
-            found[_whose(fact)] = {
-                f"items_{name}": counts[name] for name in ("ran", "recalled", "failed") if name in counts
-            }
-            found[_whose(fact)] |= {"items": counts["items"]} if "items" in counts else {}
-    return found
-
-
-def said_at(told: list[Fact], spans: dict[int, TraceSpan], began: float, ended: float) -> Iterator[tuple[float, Fact]]:
-    """Each fact that was said, and a moment for it, as no fact tells one.
-
-    What a node said is spread evenly over its turn, in order; else it lies at the end of what was told before.
-    """
-    waiting: dict[_Whose, list[Fact]] = {}
-    now = began
-    for fact in told:
-        kind, whose = fact.get("fact", ""), _whose(fact)
-        if kind not in KINDS:
-            if whose[0] is not None:
-                waiting.setdefault(whose, []).append(fact)
-            else:
-                yield now, fact
-            continue
-        if kind in ("finished", "broke"):
-            now = ended
-        elif id(fact) in spans:
-            span = spans[id(fact)]
-            now = max(now, span.ended)
-            said = waiting.pop(whose, [])
-            step = (span.ended - span.began) / (len(said) + 1)
-            yield from ((span.began + step * turn, one) for turn, one in enumerate(said, start=1))
-    yield from ((now, fact) for said in waiting.values() for fact in said)
-
-
 _CLOCK = (
     "Within a forward, times are those of a monotonic clock of its process; what ran on a host is put into the middle "
     "of its round trip. Between forwards they are as good as the wall clock that stamped each as it was written down. "
@@ -504,8 +491,8 @@ def to_trace(
     left_out = list(dict.fromkeys(sentences))
     for sentence in left_out:
         warn_of_record(sentence)
-    drawn = TraceContent()
-    left_out += _draw(told, drawn)
+    drawn, lost = _draw(told)
+    left_out += lost
     trace = {"traceEvents": events(drawn), "displayTimeUnit": "ms", "otherData": _about(told, drawn, left_out)}
     if place is None:
         return trace
@@ -513,22 +500,21 @@ def to_trace(
     return Exported(place, _counts(told, drawn), tuple(left_out))
 
 
-def _draw(told: ForwardFacts, drawn: TraceContent) -> list[str]:
-    saying = Saying(drawn)
-    happening = Happening(told.run, drawn, saying)
+def _draw(told: ForwardFacts) -> tuple[TraceContent, list[str]]:
+    drawn = TraceContent(told.run)
     for one in told.forwards:
-        happening.add(one, told.inside.get(one.number, ()))
+        drawn.add_forward(one, told.inside.get(one.number, ()))
     left_out = [f"forward {number} was lost before anything of it was written down" for number in told.unwritten]
     outside = 0
     since, until = _stretch(told, drawn)
     for when, fact in told.own:
         if since <= when <= until:
-            saying.add(fact, when, None)
+            drawn.add_fact(fact, when, None)
         else:
             outside += 1
     if outside:
         left_out.append(f"{counted(outside, 'fact')} said of the run before or after the forwards that are shown")
-    return left_out + saying.finish()
+    return drawn, left_out + drawn.finish()
 
 
 def _stretch(told: ForwardFacts, drawn: TraceContent) -> tuple[float, float]:
