@@ -62,7 +62,7 @@ def to_mlflow(
     known = about(store, name)
     try:
         out = _MlflowOutput(mlflow, tracking_uri, experiment, name, known)
-        out.numbers(forwards_of(store, name, last=last, since=since))
+        out.numbers(forwards_of(store, name, out.losses, last=last, since=since))
         out.finish()
     except mlflow.exceptions.MlflowException as error:
         raise ExportError(f"MLflow did not take run {name!r}: {error}") from error
@@ -167,9 +167,6 @@ class _MlflowOutput:
             self.wrote["metrics"] += len(metrics)
 
     def _of(self, forward: StoredForward) -> Iterator[Point]:
-        if forward.when_us is None:
-            self.losses.add("forward", "lost before anything of it was written down")
-            return
         self._last = forward
         self.wrote["forwards"] += 1
         self._lines += [f"forward {forward.number}: {name}: {text}" for name, text in texts_of(forward)]
@@ -201,7 +198,7 @@ class _MlflowOutput:
             self._artifact("log.txt", "\n".join(self._lines) + "\n")
         if not any(writer["alive"] for writer in self._known["writers"]):
             status = _ENDED.get(self._last.state, "FINISHED") if self._last is not None else "FINISHED"
-            ended = (self._last.when_us or 0) // 1000 if self._last is not None else None
+            ended = self._last.when_us // 1000 if self._last is not None else None
             self._client.set_terminated(self._id, status, ended)
 
     def _artifact(self, name: str, content: str) -> None:

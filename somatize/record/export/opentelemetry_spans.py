@@ -379,11 +379,9 @@ def to_opentelemetry(
     name = run_name(store, run)
     known = about(store, name)
     functions = functions_of(known["graphs"])
-    for forward in forwards_of(store, name, last=last, since=since):
+    for forward in forwards_of(store, name, out.losses, last=last, since=since):
         if forward.state == "open":
             out.losses.add("forward", "still goes on")
-        elif forward.when_us is None:
-            out.losses.add("forward", "lost before anything of it was written down")
         else:
             out.tell(forward, functions, {RUN: name, NUMBER: forward.number})
     out.flush()
@@ -411,7 +409,7 @@ class _SpanOutput:
         spans = _StoredSpans(self, forward, functions, attributes)
         for fact in forward.facts:
             spans.tell(fact)
-        spans.close(forward.state, 1000 * (forward.when_us or 0))
+        spans.close(forward.state, 1000 * forward.when_us)
         self.forwards += 1
         self._count()
 
@@ -451,7 +449,7 @@ class _StoredSpans(ForwardSpans):
         took = forward.took_us
         if took is None:  # of a lost one, as much as was told
             took = max((micro(fact, "began_us") + micro(fact, "took_us") for fact in forward.facts), default=0)
-        began = 1000 * ((forward.when_us or 0) - took)
+        began = 1000 * (forward.when_us - took)
         self._until = began
         super().__init__(out.tracing, functions, began, attributes, out.tracing.context.Context())
 

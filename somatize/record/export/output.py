@@ -97,26 +97,34 @@ class StoredForward(NamedTuple):
     state: str
     nodes: int
     took_us: int | None
-    when_us: int | None
+    when_us: int
     facts: list[Fact]
 
 
 def forwards_of(
-    store: Place, run: str, *, last: int | None = None, since: int | None = None
+    store: Place, run: str, losses: LossCounts, *, last: int | None = None, since: int | None = None
 ) -> Iterator[StoredForward]:
-    """The forwards there are now, by number, some at a time; facts of a damaged one are left out with a warning."""
+    """The forwards there are now, by number, some at a time; facts of a damaged one are left out with a warning.
+
+    Those without a record are left out and counted.
+    """
     pages = Pages(store, run, last, since)
     with opened_at(store) as opened:
         for rows in pages.rows():
-            yield from with_facts(opened, run, rows)
+            yield from with_facts(opened, pages.run, rows, losses)
 
 
-def with_facts(opened: Opened, run: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[StoredForward]:
+def with_facts(
+    opened: Opened, run: str, rows: Sequence[Mapping[str, Any]], losses: LossCounts
+) -> Iterator[StoredForward]:
     """The forwards of these rows of a reader, which follow each other, with their facts."""
     told = told_in(opened, run, [row["forward"] for row in rows])
     for row, (forward, facts) in zip(rows, told, strict=True):
         when = microseconds(row["when"])
-        yield StoredForward(forward, row["state"], row["nodes"], row["took_us"], when, facts)
+        if when is None:
+            losses.add("forward", "lost before anything of it was written down")
+        else:
+            yield StoredForward(forward, row["state"], row["nodes"], row["took_us"], when, facts)
 
 
 def microseconds(seconds: float | None) -> int | None:

@@ -25,7 +25,7 @@ from somatize.store.record_format import OK
 from somatize.store.store import Store
 from somatize.utils.atomic_files import write_atomically
 
-from .output import Exported, LossCounts, forwards_of, points_of, run_name, series_name, texts_of
+from .output import Exported, LossCounts, StoredForward, forwards_of, points_of, run_name, series_name, texts_of
 
 _WRITER = "somatize"
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -269,7 +269,7 @@ def to_tensorboard(
         with path.open("wb") as file:
             out = _ScalarOutput(EventWriter(file, known.get("began", 0.0), double=double), double=double)
             out.about(name, known)
-            for forward in forwards_of(store, name, last=last, since=since):
+            for forward in forwards_of(store, name, out.losses, last=last, since=since):
                 out.forward(forward)
             out.end(known)
         return Exported(folder, out.wrote, out.losses.sentences())
@@ -318,10 +318,7 @@ class _ScalarOutput:
         self.wrote["texts"] += 1
         self.losses.add("fact", "said of the run as a whole", len(known["facts"]))
 
-    def forward(self, forward: Any) -> None:
-        if forward.when_us is None:
-            self.losses.add("forward", "lost before anything of it was written down")
-            return
+    def forward(self, forward: StoredForward) -> None:
         numbers = list(points_of(forward, self.losses))
         texts = list(texts_of(forward))
         if not self._double:

@@ -30,7 +30,7 @@ from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.atomic_files import checked_path, write_atomically
 from somatize.utils.notices import held_back, warn_of_record
 
-from .output import Exported, StoredForward, value_of, with_facts
+from .output import Exported, LossCounts, StoredForward, value_of, with_facts
 
 HERE = "here"
 """The name of the place that has no host."""
@@ -127,8 +127,7 @@ class TraceContent:
         turns = turns_of(one.facts)
         known = max([turn.end for turn in turns], default=0.0)
         took = float(one.took_us) if one.took_us is not None else known
-        ended = one.when_us or 0
-        began = ended - took
+        began = one.when_us - took
         name = f"forward {one.number}" + (f" ({one.state})" if one.state != "ok" else "")
         args: dict[str, Any] = {"run": self.run, "forward": one.number, "state": one.state, "nodes": one.nodes}
         if one.took_us is None:
@@ -406,11 +405,11 @@ def read_chosen(store: Place, run: str | None, which: Which, last: int | None) -
         found: list[StoredForward] = []
         for _, together in groupby(enumerate(numbers), key=lambda one: one[1] - one[0]):
             stretch = [number for _, number in together]
-            found += with_facts(opened, name, rows_between(opened, name, stretch[0], stretch[-1]))
+            found += with_facts(opened, name, rows_between(opened, name, stretch[0], stretch[-1]), LossCounts())
         unended = [one.number for one in found if one.state in ("open", "lost")]
         inside = look(opened, lambda view: _inside(lines_of(view, name), unended)) if unended else {}
-    unwritten = sorted(set(numbers) - {one.number for one in found if one.when_us is not None})
-    return ForwardFacts(name, [one for one in found if one.when_us is not None], inside, own, unwritten, highest)
+    unwritten = sorted(set(numbers) - {one.number for one in found})
+    return ForwardFacts(name, found, inside, own, unwritten, highest)
 
 
 def _of_run(lines: RunLines) -> tuple[str, int, list[tuple[int, Fact]]]:

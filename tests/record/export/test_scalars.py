@@ -20,7 +20,7 @@ from tensorboard.util import tensor_util
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import ExportError, ExtraMissing, UnknownRun
 from somatize.record import about, curve, curve_costs, facts, forwards, progress, runs
-from somatize.record.export import from_tensorboard, to_tensorboard
+from somatize.record.export import from_tensorboard, to_tensorboard, to_trace
 from somatize.store.writer import Writer
 
 SAID = [0.5, 0.1, float("nan"), float("inf"), float("-inf"), -0.0, 1e300, -1e300, 5e-324, 2**53 + 1, 3, "text", True]
@@ -203,6 +203,19 @@ def test_what_others_wrote_becomes_a_run_whatever_its_steps(store: Store, tmp_pa
     assert [row["when"] for row in forwards(store)] == [1000.5, 1001.5, 1003.5]
     (note,) = [fact for fact in facts(store) if fact["fact"] == "text"]
     assert (note["tag"].removesuffix("/text_summary"), note["value"], note["step"]) == ("note", "hello", "50")
+
+
+def test_a_time_that_cannot_be_is_1970_and_no_lost_forward(store: Store, tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "old")) as writer:
+        writer.add_scalar("loss", 0.5, 0, walltime=-3.0)
+    from_tensorboard(tmp_path / "old", store)
+    assert [(row["state"], row["when"]) for row in forwards(store)] == [("ok", 0.0)]
+    exported = to_tensorboard(store, None, tmp_path / "again", double=True)
+    assert exported.wrote["forwards"] == 1
+    assert not any("lost" in sentence for sentence in exported.left_out)
+    assert to_trace(store)["otherData"]["left_out"] == []
 
 
 def test_scalars_that_are_tensors_are_read_and_where_a_number_came_from_is_counted(
