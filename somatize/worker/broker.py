@@ -337,8 +337,15 @@ class Connection:
             sent = live.sent if live is not None else self._sent()
             sent.refuse_lost(self._losses.lost, things)
             if live is not None and (asked := live.sent.pulls(things))["roots"]:
+                held = live.sent.replica.living()  # which is referred to in what comes
                 message = self._moved(live, "pull", asked, [])
-                live.sent.pulled(message.buffers, message.fields["changed"], message.fields["stays"])
+                live.sent.pulled(
+                    asked,
+                    message.buffers,
+                    message.fields["stays"],
+                    lambda: self._moved(live, "pulled", {}, []).fields["changed"],
+                )
+                del held
 
     def push(self, things: dict[str, Any]) -> None:
         """Send the state that some nodes have here, whatever they have there, or had at a worker that ended."""

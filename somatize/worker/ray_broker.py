@@ -152,13 +152,23 @@ class Actor:
         """Release what is held of a forward."""
         self._held.pop(forward, None)
 
-    def pull(self, asked: dict[str, Any]) -> tuple[list[payload.Apart], list[Any], list[Any]]:
-        """The state of some nodes, what of it cannot be sent, and what changed here besides."""
+    def pull(self, life: str, asked: dict[str, Any]) -> tuple[list[payload.Apart], list[Any]] | None:
+        """The state of some nodes, and what of it cannot be sent; None if another actor had it."""
+        if life != self._life:
+            return None
+        self._let_go(asked)
         buffers, stays = self._shared.pulled(asked)
-        return [payload.Apart(piece) for piece in buffers], stays, self._shared.there()
+        return [payload.Apart(piece) for piece in buffers], stays
 
-    def push(self, *state: payload.Apart) -> list[Any]:
-        """Take over state from the client, overwriting changes here; returns what else changed."""
+    def pulled(self) -> list[Any]:
+        """The client has what was pulled; returns what else changed here."""
+        self._shared.taken()
+        return self._shared.there()
+
+    def push(self, life: str, *state: payload.Apart) -> list[Any] | None:
+        """Take over state from the client, overwriting changes here; returns what else changed, or None as `pull`."""
+        if life != self._life:
+            return None
         self._shared.load(_written(state), {})
         return self._shared.there()
 
@@ -167,9 +177,7 @@ class Actor:
         if asked["life"] not in ("", self._life):
             yield ["lacks"]
             return
-        self._shared.drop(asked.get("drops", ()))
-        for number in asked.get("forgets", ()):
-            self._programs.pop(number, None)
+        self._let_go(asked)
         self._relay.active = True
         sample = self._machine.arrived(watched=bool(asked["watched"]))
         if sample is not None:
@@ -181,6 +189,12 @@ class Actor:
             message = self._out.get()
             last = message[0]
             yield message
+
+    def _let_go(self, asked: dict[str, Any]) -> None:
+        """Drop what is gone at the client."""
+        self._shared.drop(asked.get("drops", ()))
+        for number in asked.get("forgets", ()):
+            self._programs.pop(number, None)
 
     def _run(self, asked: dict[str, Any], buffers: tuple[Any, ...]) -> None:
         replies, loaded = None, False
@@ -381,8 +395,10 @@ class ActorConnection:
             self._sent.refuse_lost(self._losses.lost, things)
             asked = self._sent.pulls(things)
             if asked["roots"]:
-                state, stays, changed = self._asked(self._actor.pull.remote(asked))
-                self._sent.pulled(_written(state), changed, stays)
+                held = self._sent.replica.living()  # which is referred to in what comes
+                state, stays = self._asked(self._actor.pull.remote(self._life, asked))
+                self._sent.pulled(asked, _written(state), stays, lambda: self._asked(self._actor.pulled.remote()))
+                del held
 
     def push(self, things: dict[str, Any]) -> None:
         """Send the state that some nodes have here, whatever they have there, or had in an actor that ended."""
@@ -390,19 +406,24 @@ class ActorConnection:
             delta = self._sent.pushes(things)
             if delta is not None and self._life:
                 with suppress(WorkerDied):  # the next has what is here
-                    changed = self._asked(self._actor.push.remote(*map(payload.Apart, delta.buffers)))
+                    state = map(payload.Apart, delta.buffers)
+                    changed = self._asked(self._actor.push.remote(self._life, *state))
                     self._sent.pushed(delta, changed)
             self._losses.given_up(self._sent, things)
 
     def _asked(self, reference: Any) -> Any:
         try:
-            return ray.get(reference)
+            answer = ray.get(reference)
         except failures.RayActorError as gone:
             self._over(f"ended ({_first_line(gone)})")
             self._restarts = True
             raise WorkerDied(f"the actor of host {self.host!r} ended: {_first_line(gone)}") from None
         except failures.RayTaskError as wrong:
             raise NotSendable(f"host {self.host!r}: {_first_line(wrong.cause)}") from None
+        if answer is None:
+            self._over("was started anew by Ray meanwhile")
+            raise WorkerDied(f"the actor of host {self.host!r} was started anew by Ray meanwhile")
+        return answer
 
     def _heard(self, stream: Any, trip: Trip, hear: Callable[[Said], None], load: Load) -> Landed | None:
         for message in _coming(stream):

@@ -11,6 +11,7 @@ share one are sent together.
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import enum
 import functools
@@ -140,20 +141,17 @@ class Replica:
             return self._enter(thing, kind)
         box = self._boxes.get(id(thing))
         if box is None:
-            box = self._boxes[id(thing)] = Box(thing)
+            box = Box(thing)
             name, at = self._enter(box, "box"), id(thing)
 
             def gone(_: Any) -> None:
                 self._boxes.pop(at, None)
                 self._forget(name, id(box))
 
-            try:
-                reference = weakref.ref(thing, gone)
-            except TypeError:
-                return name
-            box.thing = None
-            entry = self.entries[name]
-            entry.owners = [reference]
+            with contextlib.suppress(TypeError):
+                self.entries[name].owners = [weakref.ref(thing, gone)]
+                box.thing = None
+            self._boxes[at] = box
         return self._names[id(box)]
 
     def thing(self, name: int) -> Any:
@@ -164,6 +162,10 @@ class Replica:
     def thing_of(self, entry: ReplicaEntry) -> Any:
         """The content of a `Box`."""
         return entry.owners[0]() if entry.owners else entry.refer().thing
+
+    def living(self) -> list[Any]:
+        """All objects with a name, which live as long as this list."""
+        return [entry.refer() for entry in list(self.entries.values())]
 
     def has(self, thing: Any) -> bool:
         """Whether an object has a name here."""
@@ -221,8 +223,7 @@ class Replica:
 
     def _enter(self, thing: Any, kind: str, name: int | None = None) -> int:
         name = self._next() if name is None else name
-        self._names[id(thing)] = name
-        entry = self.entries[name] = ReplicaEntry(name, kind, self._reference(thing, kind, name), self._at)
+        entry = ReplicaEntry(name, kind, self._reference(thing, kind, name), self._at)
         if kind == "function":
             owner = weakref.ref(thing)
             for cell in thing.__closure__ or ():
@@ -234,7 +235,8 @@ class Replica:
             self._named_late = True
         if kind in ("instance", "module"):
             entry.working = _working(thing)
-        entry.known = False
+        self.entries[name] = entry
+        self._names[id(thing)] = name  # last: an interrupt before this leaves a thing without a name, not half of one
         return name
 
     def _reference(self, thing: Any, kind: str, name: int) -> Callable[[], Any]:
@@ -276,7 +278,7 @@ class Replica:
 
     def _space(self, scope: dict[str, Any]) -> int:
         space = self._spaces.get(id(scope))
-        if space is None:
+        if space is None or id(space) not in self._names:
             module = str(scope.get("__name__"))
             return self._enter(Space(scope, library=not self._travels(module) and is_library(module)), "space")
         return self._names[id(space)]
@@ -629,24 +631,33 @@ class Replica:
 
     def disagreed(self, delta: Delta) -> None:
         """Note that the other end refused what was sent."""
-        for name in delta.made:
-            if name in self.entries:
-                self.entries[name].known = False
-                self.entries[name].base.clear()
+        self.disown(delta.made)
         for name, leaf in delta.leaves:
             if name in self.entries:
                 self.entries[name].base.pop(leaf, None)
 
     def load(self, buffers: list[memoryview], *, reply: bool = False) -> set[Leaf]:
         """Take over the other end's changes in place; returns the leaves that are equal at both ends now."""
-        made_before = {name for name, entry in self.entries.items() if entry.known}
+        made_before = self.known()
         taken = self._taken = set()
         try:
             payload.unpack_state(buffers, self, reply=reply)
         finally:
-            fresh = {name for name, entry in self.entries.items() if entry.known and name not in made_before}
-            self._agree(taken, fresh)
+            self._agree(taken, self.known() - made_before)
         return taken
+
+    def known(self) -> set[int]:
+        """The names of the objects that the other end has too."""
+        # A list is made first: an object that is collected meanwhile takes its entry along.
+        return {entry.name for entry in list(self.entries.values()) if entry.known}
+
+    def disown(self, names: set[int]) -> None:
+        """Take it that the other end has no objects of these names."""
+        for name in names:
+            entry = self.entries.get(name)
+            if entry is not None:
+                entry.known = False
+                entry.base.clear()
 
     def taken(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
         """For the unpickler: give an object the values of leaves, and take those away that are gone."""
@@ -668,7 +679,9 @@ class Replica:
         names = list({name for name, _ in taken} | fresh)
         state = self.walk(names)
         for name in names:
-            entry, now = self.entries[name], state.get(name, {})
+            entry, now = self.entries.get(name), state.get(name, {})
+            if entry is None:  # nothing holds it here
+                continue
             for leaf in [*now, *entry.base] if name in fresh else [leaf for at, leaf in taken if at == name]:
                 if leaf in now:
                     entry.base[leaf] = now[leaf]

@@ -21,7 +21,7 @@ from somatize.facts import Fact
 from . import payload, sent_modules
 from .host_process import Life, flush_streams, reopen_streams
 from .relay import Relay, listen
-from .replica import Leaf, Replica
+from .replica import Delta, Leaf, Replica
 from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
 from .wire import PROTOCOL, Garbled, Message, Pieces, Segments, SharedMemoryProbe, Wire, sees_memory
 from .wire import WireClosed as Gone
@@ -87,6 +87,8 @@ class Shared:
     def __init__(self, mode: str) -> None:
         self.replica = Replica(mode, (), -1)
         self._there: set[Leaf] = set()
+        self._offered: tuple[Delta, list[Any]] | None = None
+        """What was pulled last, until the client has taken it, and what it refers to."""
 
     def things(self, keys: Iterable[int]) -> list[Any]:
         """The objects that the nodes of these names run."""
@@ -125,6 +127,7 @@ class Shared:
 
     def pulled(self, asked: Mapping[str, Any]) -> tuple[list[Pieces], list[list[Any]]]:
         """The leaves of some nodes that changed here, those requested, and those that cannot be sent."""
+        self._offered = None
         self.look(asked["roots"])
         state = self.replica.walk(asked["roots"])
         wanted = {leaf for leaf in self._there if leaf[0] in state}
@@ -132,9 +135,16 @@ class Shared:
         if not wanted:
             return [], []
         delta = self.replica.delta(wanted, list(self.replica.entries), state)
-        self.replica.agreed(delta)
-        self._there -= delta.leaves.keys()
+        self._offered = delta, self.replica.living()
         return delta.buffers, [list(leaf) for leaf in sorted(wanted & self.replica.opaque)]
+
+    def taken(self) -> None:
+        """The client has what was pulled; without this call it counts as changed here, as it did before."""
+        if self._offered is not None:
+            delta = self._offered[0]
+            self.replica.agreed(delta)
+            self._there -= delta.leaves.keys()
+            self._offered = None
 
 
 def own_versions() -> dict[str, Any]:
@@ -234,7 +244,7 @@ class Server:
             sent_modules.taken(message.fields, message.buffers)
         elif message.kind == "values":
             sent_modules.values_taken(payload.unpack(message.buffers, self._mode))
-        elif message.kind in ("pull", "push"):
+        elif message.kind in ("pull", "pulled", "push"):
             self._move(message)
         elif message.kind == "slice":
             self._land(message.fields, *self._slice(message))
@@ -246,7 +256,10 @@ class Server:
         buffers: list[Pieces] = []
         try:
             if message.kind == "pull":
+                self._let_go(message.fields)
                 buffers, fields["stays"] = self._shared.pulled(message.fields)
+            elif message.kind == "pulled":
+                self._shared.taken()
             else:
                 self._shared.load(message.buffers, {})
         except Exception as wrong:
@@ -322,9 +335,7 @@ class Server:
 
     def _declared(self, asked: dict[str, Any], buffers: list[memoryview]) -> BoundSlice:
         """The requested slice; takes over new nodes and drops unused ones."""
-        self._shared.drop(asked.get("drops", ()))
-        for number in asked.get("forgets", ()):
-            self._slices.pop(number, None)
+        self._let_go(asked)
         if "state" in asked:
             self._load(asked, buffers[: asked["state"]])
         known = self._slices.get(asked["slice"])
@@ -344,6 +355,12 @@ class Server:
             )
             self._slices[asked["slice"]] = known
         return known
+
+    def _let_go(self, fields: dict[str, Any]) -> None:
+        """Drop what is gone at the client."""
+        self._shared.drop(fields.get("drops", ()))
+        for number in fields.get("forgets", ()):
+            self._slices.pop(number, None)
 
     def _load(self, asked: dict[str, Any], buffers: list[memoryview]) -> None:
         try:

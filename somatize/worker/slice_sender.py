@@ -99,6 +99,7 @@ class SentObjects:
         self, trip: Trip, lost: list[Lost] | None
     ) -> tuple[dict[str, Any], list[int], Delta | None, dict[str, str] | None]:
         fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
+        self._let_go(fields)  # first, as what is gone now is in nothing that is sent
         if trip.compares is not None:
             fields["compares"] = trip.compares
         if trip.seed is not None:
@@ -130,8 +131,6 @@ class SentObjects:
             raise _at(NotSendable(f"node {node!r} cannot go to host {self.host!r}: {wrong}"), at) from wrong
         except WorkerError as wrong:
             raise _at(wrong, trip.slice.steps[0]) from None
-        if replica.drops or self._forgets:
-            self._let_go(fields)
         return fields, keys, delta, sources
 
     def _warn_of_working(self) -> None:
@@ -216,10 +215,15 @@ class SentObjects:
 
     def pulls(self, things: dict[str, Any]) -> dict[str, Any]:
         """The request for a worker's state of some nodes."""
-        keys = self.known(things)
-        entries = self.replica.entries
-        here = [leaf for leaf in self.replica.changed(self.replica.walk(keys)) if entries[leaf[0]].known]
-        return {"roots": keys, "leaves": [list(leaf) for leaf in here if entries[leaf[0]].kind not in _NOT_STATE]}
+        fields: dict[str, Any] = {}
+        self._let_go(fields)
+        keys, entries = self.known(things), self.replica.entries
+        leaves = []
+        for name, leaf in self.replica.changed(self.replica.walk(keys)):
+            entry = entries.get(name)
+            if entry is not None and entry.known and entry.kind not in _NOT_STATE:
+                leaves.append([name, leaf])
+        return {**fields, "roots": keys, "leaves": leaves}
 
     def pushes(self, things: dict[str, Any]) -> Delta | None:
         """All that changed on either side of what some nodes have, as it is here."""
@@ -239,13 +243,23 @@ class SentObjects:
         self.replica.agreed(delta)
         self.heard(changed)
 
-    def pulled(self, buffers: list[memoryview], changed: Any, stays: list[list[Any]]) -> None:
-        """Take over state pulled from a worker; returns what differs there and what could not be sent.
+    def pulled(
+        self, asked: dict[str, Any], buffers: list[memoryview], stays: list[list[Any]], confirm: Callable[[], Any]
+    ) -> None:
+        """Take over state pulled from a worker, `confirm` that to it, and warn of what could not be sent.
 
-        Where that fails what came counts as changed at the worker, as it was before.
+        `confirm` returns what differs there then. Where this fails what came counts as changed at the worker, as it was
+        before, and is pulled again.
         """
-        if buffers:
-            self.replica.load(buffers, reply=True)
+        self._dropped(asked)
+        known = self.replica.known()
+        try:
+            if buffers:
+                self.replica.load(buffers, reply=True)
+            changed = confirm()
+        except BaseException:
+            self.replica.disown(self.replica.known() - known)
+            raise
         self.heard(changed)
         for name, leaf in stays:
             warn(f"{self.replica.describe((name, leaf))} stays at host {self.host!r}: it cannot be pickled")
@@ -292,9 +306,7 @@ class SentObjects:
             self._declared[load.shape] = load.declared
         if load.delta is not None:
             self.replica.agreed(load.delta)
-        if "drops" in load.fields:
-            del self.replica.drops[: len(load.fields["drops"])]
-            del self._forgets[: len(load.fields["forgets"])]
+        self._dropped(load.fields)
 
     def unsent(self, load: Load) -> None:
         """The worker could make nothing of it."""
@@ -308,7 +320,9 @@ class SentObjects:
         return self._count
 
     def _let_go(self, fields: dict[str, Any]) -> None:
-        """Tell the worker to drop objects and slices that no longer exist here."""
+        """Add the objects and slices that no longer exist here, for the worker to drop."""
+        if not self.replica.drops and not self._forgets:
+            return
         drops = list(self.replica.drops)
         gone = set(drops)
         self.there = {leaf for leaf in self.there if leaf[0] not in gone}
@@ -316,6 +330,12 @@ class SentObjects:
             self._forgets.append(known.number)
             del self._declared[shape]
         fields["drops"], fields["forgets"] = drops, list(self._forgets)
+
+    def _dropped(self, fields: dict[str, Any]) -> None:
+        """The worker has dropped what these fields say."""
+        if "drops" in fields:
+            del self.replica.drops[: len(fields["drops"])]
+            del self._forgets[: len(fields["forgets"])]
 
     def _sources(self, trip: Trip, things: list[Any]) -> dict[str, str]:
         try:

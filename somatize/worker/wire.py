@@ -192,7 +192,7 @@ class Segments:
                 self._timer.cancel()
 
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The protocol version, raised with each change; both ends must agree."""
 
 GREETING = b"\x00\x01somatize worker\x01\x00"

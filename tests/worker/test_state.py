@@ -520,6 +520,75 @@ def test_working_state_is_no_state(broker: Broker) -> None:
     assert loads._model is None
 
 
+class Fragile:
+    """Cannot be put together while the environment says so."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __reduce__(self):
+        return rebuilt, (self.value,)
+
+
+def rebuilt(value: int) -> Fragile:
+    if "SOMATIZE_TEST_INTERRUPTS" in os.environ:
+        raise KeyboardInterrupt
+    return Fragile(value)
+
+
+class Finds:
+    def __init__(self) -> None:
+        self.part = Counts()
+        self.best: Any = None
+        self.last: Any = None
+
+    def forward(self, x):
+        self.part.count += x
+        self.best = Counts()
+        self.best.count = self.part.count
+        self.last = Fragile(x)
+        return self.part.count
+
+    def found(self) -> list[int]:
+        return [self.part.count, self.best.count, self.last.value]
+
+
+def test_a_pull_that_was_interrupted_is_made_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    finds = Finds()
+    graph = at(finds)
+    assert [graph.forward(x, broker=broker) for x in (1, 2)] == [1, 3]
+    monkeypatch.setenv("SOMATIZE_TEST_INTERRUPTS", "1")
+    with pytest.raises(KeyboardInterrupt):
+        graph.pull(broker)
+    monkeypatch.delenv("SOMATIZE_TEST_INTERRUPTS")
+    assert graph.forward(3, broker=broker) == 6
+    graph.pull(broker)
+    assert finds.found() == [6, 6, 3]
+    finds.best.count = 10
+    assert graph.forward(4, broker=broker) == 10
+    graph.pull(broker)
+    assert finds.found() == [10, 10, 4]
+
+
+@pytest.mark.parametrize("replaced", ["part", "best"])
+@pytest.mark.parametrize("pulled", [0, 1, 2])
+def test_an_object_that_was_replaced_here_is_pulled_as_it_is_there(replaced: str, pulled: int, broker: Broker) -> None:
+    finds = Finds()
+    graph = at(finds)
+    for _ in range(pulled):
+        graph.forward(1, broker=broker)
+        graph.pull(broker)
+    graph.forward(1, broker=broker)
+    setattr(finds, replaced, None)
+    graph.pull(broker)
+    assert finds.found() == [pulled + 1, pulled + 1, 1]
+    setattr(finds, replaced, None)  # nothing changed there since
+    graph.pull(broker)
+    assert finds.found() == [pulled + 1, pulled + 1, 1]
+    assert graph.forward(1, broker=broker) == pulled + 2
+    graph.pull(broker)
+
+
 class Memo:
     def __init__(self) -> None:
         self._memo: Any = None
