@@ -561,6 +561,8 @@ def test_a_pull_that_was_interrupted_is_made_again(broker: Broker, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         graph.pull(broker)
     monkeypatch.delenv("SOMATIZE_TEST_INTERRUPTS")
+    graph.pull(broker)
+    assert finds.found() == [3, 3, 2]
     assert graph.forward(3, broker=broker) == 6
     graph.pull(broker)
     assert finds.found() == [6, 6, 3]

@@ -138,7 +138,12 @@ def table(one: Both) -> None:
     one.first.table[1] = one.edits
 
 
-EDITS = [fill, by_numpy, buffer, mode, count, deep, limit, listed, rate, table]
+def another(one: Both) -> None:
+    one.edits += 1
+    one.first.table = np.full(3, float(one.edits))
+
+
+EDITS = [fill, by_numpy, buffer, mode, count, deep, limit, listed, rate, table, another]
 OTHERS = ["pull", "push", "global", "class", "pull"]
 
 
@@ -234,6 +239,7 @@ def compared(done: list[Any], broker: Broker) -> None:
 @example([fill, 0, fill])
 @example([3, 3, "pull", 2, "die", 3, fill, 3])
 @example([3, "pull", "die", 3, "push", count, 3])
+@example([3, another, "pull", 3, another, 3, another, "push", 3])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_program_at_a_host_gives_what_it_gives_here_or_an_error(broker: Broker, program: list[Any]) -> None:
     compared(program, broker)
