@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -93,6 +93,17 @@ def _named(lines: RunLines, forward: int) -> tuple[str, int, list[str]]:
     highest = lines.highest()
     number = forward if forward >= 0 else highest + 1 + forward
     return lines.name, number, lines.inside(number) if 0 <= number <= highest else []
+
+
+def lanes_of(stretches: Iterable[tuple[float, float]]) -> list[int]:
+    """For each stretch of time the first lane in which it begins after those before it ended."""
+    free: list[float] = []
+    lanes = []
+    for began, ended in stretches:
+        lane = next((lane for lane, until in enumerate(free) if until <= began), len(free))
+        free[lane : lane + 1] = [ended]
+        lanes.append(lane)
+    return lanes
 
 
 def turns_of(told: Sequence[Fact]) -> list[NodeTurn]:

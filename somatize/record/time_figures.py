@@ -9,7 +9,7 @@ from typing import Any
 from somatize.figures import theme as themes
 from somatize.figures.theme import Theme, counted
 
-from .node_turns import NodeTurn, OneForward, Total
+from .node_turns import NodeTurn, OneForward, Total, lanes_of
 from .progress_figure import Picture
 from .reader import ENDINGS, Spent, Where
 
@@ -18,7 +18,7 @@ _SPENT_ROW, _TWO, _BAR, _FIRST, _SPENT_TO_LEGEND = 40, 50, 0.36, 0.8, 32
 """Heights in pixels: a node, one with two lines; in parts of these: its bar, its offset, the axis."""
 _WIDTH, _LETTER, _SMALL, _LINE = 365.0, 7.0, 6.0, 40
 """A narrow figure's width, that of a letter of either size, and how many of them leave a name room beside them."""
-_SPENT_PATTERNS = {"ran": "", "recalled": "/", "failed": "x"}
+_PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
 def spent_picture(total: Total, *, last: int | None = None, theme: str | None = None) -> Picture:
@@ -55,8 +55,7 @@ def _spent_rows(spent: Sequence[Spent]) -> list[Spent]:
     rest = Spent(f"{len(spent) - _MOST:,} others")
     for one in spent[_MOST:]:
         for (where, ending), (count, us) in one.turns.items():
-            before, total = rest.turns.get((where, ending), (0, 0))
-            rest.turns[where, ending] = before + count, total + us
+            rest.add(where, ending, us, count)
     return [*spent[:_MOST], rest]
 
 
@@ -109,22 +108,33 @@ def _spent_bars(rows: Sequence[Spent], size: float) -> list[dict[str, Any]]:
 def _spent_bar(
     order: int, where: Where, ending: str, found: list[tuple[int, Spent, tuple[int, int]]], size: float, whole: int
 ) -> dict[str, Any]:
+    return _bar(
+        order,
+        where,
+        ending,
+        x=[us / size for _, _, (_, us) in found],
+        y=[place for place, _, _ in found],
+        width=_BAR,
+        hovertext=[_spent_words(row, where, ending, turns, whole) for _, row, turns in found],
+    )
+
+
+def _bar(order: int, where: Where, ending: str, tint: float = 0.35, **drawn: Any) -> dict[str, Any]:
+    """A trace of the turns with one place and ending. Its outline shows turns too short to fill a pixel."""
     colour = themes.hue(order)
-    name = themes.escaped(str(where), 40) + ("" if ending == "ran" else f", {ending}")
+    words = {"ran": "", "left": ", round trip"}.get(ending, f", {ending}")
+    name = themes.escaped(str(where), 40) + words
     return {
         "type": "bar",
         "orientation": "h",
         "name": name,
         "legendgroup": name,
-        "x": [us / size for _, _, (_, us) in found],
-        "y": [place for place, _, _ in found],
-        "width": _BAR,
+        **drawn,
         "marker": {
-            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, 0.35),
+            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, tint),
             "line": {"color": colour, "width": 1},
-            "pattern": {"shape": _SPENT_PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
+            "pattern": {"shape": _PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
         },
-        "hovertext": [_spent_words(row, where, ending, turns, whole) for _, row, turns in found],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
 
@@ -190,7 +200,6 @@ _BEFORE = {"left": "to ", "failed": "✗ "}
 """Prefixes of names: a failed turn may be too short to be seen."""
 _INSIDE = 3
 """The number of nodes named in which an unfinished forward was last seen."""
-_TIMELINE_PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
 def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
@@ -247,13 +256,7 @@ def _timeline_rows(turns: Sequence[NodeTurn]) -> tuple[list[int], bool]:
     """The row of each turn, and whether rows are shared."""
     if len(turns) <= _EACH_ITS_ROW:
         return list(range(len(turns))), False
-    free: list[float] = []
-    rows = []
-    for turn in turns:
-        row = next((row for row, until in enumerate(free) if until <= turn.began), len(free))
-        free[row : row + 1] = [turn.end]
-        rows.append(row)
-    return rows, True
+    return lanes_of((turn.began, turn.end) for turn in turns), True
 
 
 def _timeline_bars(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[dict[str, Any]]:
@@ -264,37 +267,19 @@ def _timeline_bars(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) 
         order.setdefault(where, len(order))
         groups.setdefault((where, turn.ending), []).append(place)
     return [
-        _timeline_bar(
-            [turns[place] for place in places], [rows[place] for place in places], where, ending, order[where], size
+        _bar(
+            order[where],
+            where,
+            ending,
+            tint=0.3,
+            base=[turns[place].began / size for place in places],
+            x=[turns[place].took / size for place in places],
+            y=[rows[place] for place in places],
+            width=0.62,
+            hovertext=[_timeline_words(turns[place]) for place in places],
         )
         for (where, ending), places in groups.items()
     ]
-
-
-def _timeline_bar(
-    turns: list[NodeTurn], rows: list[int], where: Where, ending: str, order: int, size: float
-) -> dict[str, Any]:
-    colour = themes.hue(order)
-    words = {"ran": "", "left": ", round trip"}.get(ending, f", {ending}")
-    name = themes.escaped(str(where), 40) + words
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "legendgroup": name,
-        "base": [turn.began / size for turn in turns],
-        "x": [turn.took / size for turn in turns],
-        "y": rows,
-        "width": 0.62,
-        "marker": {
-            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, 0.3),
-            # An outline, so that a turn too short to fill a pixel is seen all the same.
-            "line": {"color": colour, "width": 1},
-            "pattern": {"shape": _TIMELINE_PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
-        },
-        "hovertext": [_timeline_words(turn) for turn in turns],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
 
 
 def _timeline_words(turn: NodeTurn) -> str:

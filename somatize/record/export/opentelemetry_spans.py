@@ -18,6 +18,7 @@ from somatize.errors import ExportError, ExtraMissing
 from somatize.facts import Fact
 from somatize.record.forward_reader import Place
 from somatize.record.manual_forwards import ending
+from somatize.record.node_turns import turns_of
 from somatize.record.reader import micro
 from somatize.record.run_info import about, graph_provenance
 from somatize.store.record_format import STATES
@@ -173,8 +174,9 @@ class ForwardSpans:
         kind = self._tracing.trace.SpanKind.CLIENT
         span = self._start(f"slice {host}", self.within, start, {HOST: host}, kind)
         inside = self._tracing.trace.set_span_in_context(span, self.within)
-        for turn, offset in _placed(self._away.pop(host, []), fact):
-            self._node(turn, inside, start + 1000 * offset)
+        for turn in turns_of([*self._away.pop(host, []), fact]):
+            if turn.ending != "left":
+                self._node(turn.fact, inside, self.began + 1000 * int(turn.began))
         span.end(start + 1000 * took)
         self.told_until(start + 1000 * took)
 
@@ -325,16 +327,6 @@ def event_of(fact: Fact) -> dict[str, Any]:
     own = {"fact": None, "node": NODE, "host": HOST}
     named = {own.get(field, f"somatize.{kind}.{field}"): (field, text) for field, text in fact.items()}
     return {name: text if field in own else value_of(text) for name, (field, text) in named.items() if name is not None}
-
-
-def _placed(turns: list[Fact], trip: Fact) -> list[tuple[Fact, int]]:
-    """The turns that a round trip held, and how many microseconds after its start each began."""
-    began, took = micro(trip, "began_us"), micro(trip, "took_us")
-    if [(micro(turn, "began_us"), micro(turn, "took_us")) for turn in turns] == [(began, took)]:
-        # Items that were sent out are told by the clock here.
-        return [(turns[0], 0)]
-    slack = took - max((micro(turn, "began_us") + micro(turn, "took_us") for turn in turns), default=took)
-    return [(turn, micro(turn, "began_us") + max(0, slack) // 2) for turn in turns]
 
 
 def _counts(items: Fact) -> dict[str, int]:

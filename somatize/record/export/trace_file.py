@@ -22,7 +22,7 @@ from somatize.errors import ExportError, UnknownForward
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted, cut
 from somatize.record.forward_reader import Place, check_range, opened_at, rows_between
-from somatize.record.node_turns import NodeTurn, turns_of
+from somatize.record.node_turns import NodeTurn, lanes_of, turns_of
 from somatize.record.reader import micro
 from somatize.store.directory import FORMAT
 from somatize.store.record_format import number, unpack
@@ -357,11 +357,10 @@ def _threads(drawn: TraceContent, above: int) -> dict[tuple[TraceTrack, int], in
 
 def _put_on_lanes(spans: Sequence[TraceSpan]) -> int:
     """Put each span on the first lane that is free when it begins; returns the number of lanes."""
-    free: list[float] = []
-    for span in sorted(spans, key=lambda span: (span.began, -span.ended)):
-        span.lane = next((lane for lane, until in enumerate(free) if until <= span.began), len(free))
-        free[span.lane : span.lane + 1] = [span.ended]
-    return len(free)
+    ordered = sorted(spans, key=lambda span: (span.began, -span.ended))
+    for span, lane in zip(ordered, lanes_of((span.began, span.ended) for span in ordered), strict=True):
+        span.lane = lane
+    return 1 + max(span.lane for span in spans)
 
 
 def _names(pids: dict[str, int], threads: dict[tuple[TraceTrack, int], int]) -> Iterator[dict[str, Any]]:
