@@ -298,6 +298,29 @@ class Answer:
         else:
             say(none or "there is nothing to show")
 
+    def some(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[TextColumn],
+        fields: Sequence[str],
+        *,
+        of: str,
+        none: str,
+        every: bool,
+        last: int | None = None,
+        first: bool = False,
+        more: str = "--last N, --all",
+    ) -> None:
+        """Write the `last` rows; without it, on a terminal and unless `every`, the last or `first` that fit it.
+
+        A note below them says how many there are, and that the options `more` show them.
+        """
+        most = last if last is not None else None if every else self.room()
+        most = len(rows) if most is None else min(most, len(rows))
+        self.rows(rows[:most] if first else rows[len(rows) - most :], columns, fields, none=none)
+        if most < len(rows):
+            self.note(f"the {'first' if first else 'last'} {most:,} of {len(rows):,} {of}; more: {more}")
+
     def pages(self, pages: Pages, *, fields: Sequence[str] = (), heads: Sequence[str] = ()) -> None:
         """Write rows for a program, as they come.
 

@@ -154,7 +154,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_ONES = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
 
 
 class ReadingCommand(click.Command):
@@ -208,7 +207,6 @@ class RunName(click.ParamType):  # type: ignore[type-arg]
 
 
 def _names(place: Path) -> list[str]:
-
     try:
         with reading(place) as store:
             return names_of(store)

@@ -87,8 +87,6 @@ def facts(
             answer.pages(Pages(store, name, last, since).facts, heads=("fact",))
             return
         told = record.facts(store, name, forward, last=last, since=since)
-    room = None if every else answer.room()
-    shown = told if room is None else told[-room:]
     columns = [
         TextColumn("fact", lambda row: row["fact"], 0, right=False),
         TextColumn("node", lambda row: row.get("node", ""), 2, right=False, least=10),
@@ -97,9 +95,8 @@ def facts(
         TextColumn("host", lambda row: row.get("host", ""), 4, right=False, least=6),
         TextColumn("says", _says, 1, right=False, least=16, folded=True),
     ]
-    answer.rows(shown, columns, ("fact",), none=f"run {name!r}: nothing was told")
-    if len(shown) < len(told):
-        answer.note(f"the last {len(shown):,} of {len(told):,} facts; more: --all")
+    none = f"run {name!r}: nothing was told"
+    answer.some(told, columns, ("fact",), of="facts", none=none, every=every, more="--all")
 
 
 def _span(row: Row, field: str) -> str:
@@ -133,8 +130,6 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
     with reading(path) as store:
         name = run_named(store, run)
         rows = record.nodes(store, name, last)
-    room = None if every else answer.room()
-    shown = rows if room is None else rows[:room]
     total = sum(row["took_us"] for row in rows)
     columns = [
         TextColumn("node", lambda row: row["node"], 0, right=False, least=12),
@@ -147,9 +142,8 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
         TextColumn("hosts", lambda row: answers.listed(row["hosts"]), 7, right=False, least=6),
         TextColumn("devices", lambda row: answers.listed(row["devices"]), 8, right=False, least=6),
     ]
-    answer.rows(shown, columns, _NODE_FIELDS, none=f"run {name!r}: no node ran yet")
-    if len(shown) < len(rows):
-        answer.note(f"the first {len(shown):,} of {len(rows):,} nodes; more: --all")
+    none = f"run {name!r}: no node ran yet"
+    answer.some(rows, columns, _NODE_FIELDS, of="nodes", none=none, every=every, first=True, more="--all")
 
 
 @click.command(cls=ReadingCommand, examples=("fleet runs/ tuesday", "fleet runs/ tuesday --json"))
@@ -196,16 +190,6 @@ _STREAM_FIELDS = (
 )  # fmt: skip
 
 
-def _last_of(rows: list[Row], last: int | None, every: bool, answer: Answer) -> list[Row]:
-    most = last if last is not None else None if every else answer.room()
-    return rows if most is None else rows[len(rows) - min(most, len(rows)) :]
-
-
-def _note(answer: Answer, shown: int, all_: int, what: str) -> None:
-    if shown < all_:
-        answer.note(f"the last {shown:,} of {all_:,} {what}; more: --last N, --all")
-
-
 def _number(row: Row) -> str:
     return "" if row["forward"] is None else str(row["forward"])
 
@@ -229,7 +213,6 @@ def logs(path: Path, run: str | None, level: str | None, last: int | None, every
     with reading(path) as store:
         name = run_named(store, run)
         rows: list[Row] = [*record.logs(store, name, level and level.upper())]
-    shown = _last_of(rows, last, every, answer)
     columns = [
         TextColumn("forward", _number, 3),
         TextColumn("level", lambda row: row["level"] or "", 0, right=False),
@@ -239,8 +222,8 @@ def logs(path: Path, run: str | None, level: str | None, last: int | None, every
         TextColumn("host", lambda row: row["host"] or "", 3, right=False, least=6),
         TextColumn("message", lambda row: row["message"] or "", 1, right=False, least=20, folded=True),
     ]
-    answer.rows(shown, columns, _LOG_FIELDS, none=f"run {name!r}: no log record{' of that level' * bool(level)}")
-    _note(answer, len(shown), len(rows), "records")
+    none = f"run {name!r}: no log record{' of that level' * bool(level)}"
+    answer.some(rows, columns, _LOG_FIELDS, of="records", none=none, every=every, last=last)
 
 
 @click.command(cls=ReadingCommand, examples=("tasks runs/ tuesday", "tasks runs/ tuesday --state failed --state lost"))
@@ -260,7 +243,6 @@ def tasks(path: Path, run: str | None, states: tuple[str, ...], last: int | None
     with reading(path) as store:
         name = run_named(store, run)
         rows: list[Row] = [row for row in record.tasks(store, name) if not states or row["state"] in states]
-    shown = _last_of(rows, last, every, answer)
     columns = [
         TextColumn("task", lambda row: row["name"] or "", 0, right=False, least=12),
         TextColumn("state", lambda row: row["state"] or "", 1, right=False),
@@ -271,10 +253,8 @@ def tasks(path: Path, run: str | None, states: tuple[str, ...], last: int | None
         TextColumn("host", lambda row: row["host"] or "", 5, right=False, least=6),
         TextColumn("why", lambda row: row["why"] or row["mark"] or "", 2, right=False, least=20, folded=True),
     ]
-    answer.rows(
-        shown, columns, _TASK_FIELDS, none=f"run {name!r}: no such task" if states else f"run {name!r}: no task"
-    )
-    _note(answer, len(shown), len(rows), "tasks")
+    none = f"run {name!r}: no {'such ' * bool(states)}task"
+    answer.some(rows, columns, _TASK_FIELDS, of="tasks", none=none, every=every, last=last)
 
 
 def _done(row: Row) -> str:
@@ -302,7 +282,6 @@ def throughput(path: Path, run: str | None, stream: str | None, last: int | None
     with reading(path) as store:
         name = run_named(store, run)
         rows: list[Row] = [*record.throughput(store, name, stream)]
-    shown = _last_of(rows, last, every, answer)
     columns = [
         TextColumn("stream", lambda row: row["stream"] or "", 0, right=False, least=8),
         TextColumn("forward", _number, 6),
@@ -317,8 +296,8 @@ def throughput(path: Path, run: str | None, stream: str | None, last: int | None
         ),
         TextColumn("waiting", lambda row: "" if row["waiting"] is None else answers.share(row["waiting"]), 2),
     ]
-    answer.rows(shown, columns, _STREAM_FIELDS, none=f"run {name!r}: no stream")
-    _note(answer, len(shown), len(rows), "rows")
+    none = f"run {name!r}: no stream"
+    answer.some(rows, columns, _STREAM_FIELDS, of="rows", none=none, every=every, last=last)
 
 
 def _scaled(number: float | None) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from somatize.figures.theme import counted
+
 from . import answers
 from .answers import Answer, Row, TextColumn, answering, print_pairs, write_json
 from .arguments import (
@@ -171,7 +173,7 @@ def _trouble(row: Row) -> str:
 
 def _of(shown: int, all_: int, what: str) -> str:
     if shown == all_:
-        return f"{all_:,} {what}{'s' * (all_ != 1)}"
+        return counted(all_, what)
     return f"the last {shown:,} of {all_:,} {what}s; more: --last N, --all"
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from somatize.figures.theme import counted
+
 from . import answers
 from .answers import Answer, TextColumn, answering
 from .arguments import SIZE, SPAN, ReadingCommand, RunName, all_option, path_argument, reading, run_named, writing
@@ -111,7 +113,7 @@ def check(path: Path, answer: Answer) -> None:
     for one in wrong:
         answer.say(one)
     if wrong:
-        say(f"{path}: {_counted(len(wrong), 'thing')} not as it must be; readers skip what is damaged, and say so")
+        say(f"{path}: {counted(len(wrong), 'thing')} not as it must be; readers skip what is damaged, and say so")
         click.get_current_context().exit(FOUND)
     answer.say(f"{path}: all is well, {answers.size(size)} on the disk")
 
@@ -131,7 +133,7 @@ def forget(path: Path, runs: tuple[str, ...], yes: bool, answer: Answer) -> None
         _refuse_recorded(store, names)
         rows = _weighed(store, names)
         forwards, size = (sum(row[field] for row in rows) for field in ("forwards", "bytes"))
-        what = f"{_counted(len(rows), 'run')}, {_counted(forwards, 'forward')}, {answers.size(size)}"
+        what = f"{counted(len(rows), 'run')}, {counted(forwards, 'forward')}, {answers.size(size)}"
         if answer.is_table and not yes and sys.stdin.isatty():
             _table_of(rows, answer)
         named = f" ({', '.join(names[:3])}{', ...' * (len(names) > 3)})"
@@ -164,10 +166,6 @@ def _table_of(rows: list[dict[str, Any]], answer: Answer) -> None:
         TextColumn("size", lambda row: answers.size(row["bytes"]), 2),
     ]
     answer.rows(rows, columns, ("run", "forwards", "bytes"))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 @click.command(cls=ReadingCommand, examples=("rename runs/ try-7 baseline",))
@@ -227,7 +225,7 @@ def _kept_table(entries: list[Any], answer: Answer) -> None:
 
 
 def _of_kept(entries: list[Any]) -> str:
-    return f"{_counted(len(entries), 'kept result')}, {answers.size(sum(entry.bytes for entry in entries))}"
+    return f"{counted(len(entries), 'kept result')}, {answers.size(sum(entry.bytes for entry in entries))}"
 
 
 @click.command(cls=ReadingCommand, examples=("copy runs/ /mnt/backup/runs",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -280,44 +280,14 @@ _BY_END = {".csv": "csv", ".parquet": "parquet", ".json": "trace", ".json.gz": "
 _TABLES = ("forwards", "facts", "nodes", "logs", "tasks", "throughput", "runs")
 
 
-def _csv(store: Any, run: str | None, to: str, options: Mapping[str, Any]) -> Exported:
-    from somatize.record.export import to_csv
-
-    return to_csv(store, run, to, options["of"] or "forwards", last=options["last"], since=options["since"])
-
-
-def _parquet(store: Any, run: str | None, to: str, options: Mapping[str, Any]) -> Exported:
-    from somatize.record.export import to_parquet
-
-    return to_parquet(store, run, to, options["of"] or "forwards", last=options["last"], since=options["since"])
-
-
-def _trace(store: Any, run: str | None, to: str, options: Mapping[str, Any]) -> Exported:
-    from somatize.record.export import to_trace
-
-    return to_trace(store, run, to, forward=options["forward"] or None, last=options["last"])
-
-
-def _tensorboard(store: Any, run: str | None, to: str, options: Mapping[str, Any]) -> Exported:
-    from somatize.record.export import to_tensorboard
-
-    return to_tensorboard(store, run, to, last=options["last"], since=options["since"])
-
-
-def _mlflow(store: Any, run: str | None, to: str, options: Mapping[str, Any]) -> Exported:
-    from somatize.record.export import to_mlflow
-
-    return to_mlflow(store, run, to, last=options["last"], since=options["since"])
-
-
-_TAKES: dict[str, tuple[Callable[..., Exported], frozenset[str]]] = {
-    "csv": (_csv, frozenset({"of", "last", "since"})),
-    "parquet": (_parquet, frozenset({"of", "last", "since"})),
-    "trace": (_trace, frozenset({"forward", "last"})),
-    "tensorboard": (_tensorboard, frozenset({"last", "since"})),
-    "mlflow": (_mlflow, frozenset({"last", "since"})),
+_TAKES = {
+    "csv": ("last", "of", "since"),
+    "parquet": ("last", "of", "since"),
+    "trace": ("forward", "last"),
+    "tensorboard": ("last", "since"),
+    "mlflow": ("last", "since"),
 }
-"""Each format, and which options it takes."""
+"""The options of each format."""
 
 
 @click.command(
@@ -347,15 +317,18 @@ def export(path: Path, run: str | None, output: str, form: str | None, answer: A
     Price: what the reader of that name reads, in bounded memory; a trace of the last forward, if nothing else is
     asked for.
     """
+    from somatize.record import export as exporters
+
     form = form or _format_of(output)
-    write, takes = _TAKES[form]
-    for option, value in options.items():
-        if value not in (None, ()) and option not in takes:
-            known = ", ".join(f"--{one}" for one in sorted(takes))
+    given = {option: value for option, value in options.items() if value not in (None, ())}
+    for option in given:
+        if option not in _TAKES[form]:
+            known = ", ".join(f"--{one}" for one in _TAKES[form])
             raise click.UsageError(f"--{option} is not for {form}; it takes {known}")
+    write: Callable[..., Exported] = getattr(exporters, f"to_{form}")
     with reading(path) as store:
         name = None if options["of"] == "runs" else run_named(store, run)
-        done = write(store, name, output, options)
+        done = write(store, name, output, **given)
     for sentence in done.left_out:
         say(f"left out: {sentence}")
     answer.done({"path": output, **done.wrote, "left_out": list(done.left_out)}, f"{done.words} to {output}")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
+from somatize.figures.theme import counted
 from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
 from somatize.record.run_state import ForwardCounts, Log, Standing
 from somatize.utils.units import count, duration, rate
@@ -119,8 +120,7 @@ class Sentences:
 def _counted(counts: ForwardCounts) -> list[str]:
     """The number of forwards, and of those that did not end well."""
     named = ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost"))
-    words = f"{counts.forwards:,} forward{'s' * (counts.forwards != 1)}"
-    return [words, *(f"{number:,} {word}" for number, word in named if number)]
+    return [counted(counts.forwards, "forward"), *(f"{number:,} {word}" for number, word in named if number)]
 
 
 def _how(followed: Followed, standing: Standing, now: float) -> str:
