@@ -140,18 +140,21 @@ def _how(followed: Followed, standing: Standing, now: float) -> str:
     return ", ".join(words)
 
 
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[2J\x1b[?25h\x1b[?1049l"
-# Cleared before it is left too: tmux keeps lines of a screen that was resized meanwhile.
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
+_LEAVE = "\x1b[2J\x1b[?25h\x1b[?1049l"  # cleared first: tmux keeps lines of an alternate screen that was resized
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _REDRAW = b"\x0c"
 
 
 class Screen:
-    """A terminal of which every line is drawn here, while a person may press keys.
+    """The alternate screen of a terminal, and its keyboard without echo and line buffering; a context manager.
 
-    Within the ``with`` the terminal shows its other screen, without a cursor, and keys arrive at once and unseen;
-    Ctrl-C still interrupts, Ctrl-Z stops and what was there is seen meanwhile. After it all is as it was, also when
-    it ends by SIGTERM or because the terminal is gone. For the main thread only: it takes signals.
+    Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit, Ctrl-Z suspends the process. The terminal is
+    restored at the end of the ``with`` and while the process is suspended. For the main thread only, as it handles
+    signals.
+
+    Rich's `Live` is not used: it keeps unwritten output in its console, so that a signal at the wrong moment leaves the
+    terminal as it is; it neither reads keys nor handles signals; and it writes the whole screen each time.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -163,17 +166,17 @@ class Screen:
         self._wake = (-1, -1)
         self._woken_before = -1
         self.changed = True
-        """Whether the screen must be drawn anew: at first, and when it was resized or left meanwhile."""
+        """Whether every line must be written: at first, and after the terminal was resized or the process suspended."""
 
     def size(self) -> tuple[int, int]:
-        """Its columns and lines, now."""
+        """The number of columns and lines."""
         try:
             return os.get_terminal_size(self._stream.fileno())
         except OSError:
             return 80, 24
 
     def draw(self, lines: list[str]) -> None:
-        """Show these lines from the top; only those that changed are written."""
+        """Show these lines from the top; only lines that changed are written."""
         before, anew = ([], True) if self.changed else (self._drawn, False)
         self.changed = False
         moved = [
@@ -188,22 +191,24 @@ class Screen:
         self._drawn = lines
 
     def wait(self, seconds: float) -> str:
-        """Return the keys that were pressed, within that time or as soon as there are some; empty for none.
+        """Wait for keys for at most so long, and return them; empty if a signal came first, or nothing.
 
-        Returns early when the screen must be drawn anew. A terminal that is gone reads as ``q``.
+        Suspends the process if Ctrl-Z was pressed. A closed terminal reads as ``q``.
         """
         watched = [self._wake[0], *([self._keys] if self._keys is not None else [])]
         ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
         if self._wake[0] in ready:
-            os.read(self._wake[0], 1024)
+            numbers = os.read(self._wake[0], 1024)  # a byte for each signal
+            self.changed |= signal.SIGWINCH in numbers
+            if signal.SIGTSTP in numbers:
+                self._suspend()
+                return ""
         if self._keys is None or self._keys not in ready:
             return ""
         pressed = os.read(self._keys, 1024)
         if _REDRAW in pressed:
             self.changed = True
         return pressed.decode("utf-8", "replace") if pressed else "q"
-
-    # -- taken and given back
 
     def __enter__(self) -> Self:
         self._take_signals()
@@ -213,9 +218,11 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        import termios
+
         try:
             self._give_back()
-        except OSError:  # the terminal is gone
+        except (OSError, termios.error):  # the terminal is closed
             pass
         finally:
             self._give_signals()
@@ -251,8 +258,8 @@ class Screen:
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)  # as Python demands of what its signal handlers write to
         self._woken_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        self._handle(signal.SIGWINCH, self._resized)
-        self._handle(signal.SIGTSTP, self._stopped)
+        self._handle(signal.SIGWINCH, _noted)
+        self._handle(signal.SIGTSTP, _noted)
         for number in _ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 self._handle(number, _ended)
@@ -267,16 +274,17 @@ class Screen:
         for fd in self._wake:
             os.close(fd)
 
-    def _resized(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.changed = True
-
-    def _stopped(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Handle Ctrl-Z: give the terminal back, stop, and take it again on continuing."""
+    def _suspend(self) -> None:
+        """Restore the terminal, stop as Ctrl-Z does, and take the terminal again on continuing."""
         self._give_back()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-        signal.signal(number, self._stopped)
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, handler)
         self._take()
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Do nothing: `wait` reads the signal from the pipe, as a stream must not be written to within its own write."""
 
 
 def _ended(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -284,7 +292,7 @@ def _ended(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def _keyboard() -> int | None:
-    """The source of key presses: standard input, or the terminal if that is redirected."""
+    """The descriptor that keys are read from: standard input, or the terminal if that is redirected."""
     try:
         if os.isatty(0):
             return 0
@@ -294,16 +302,16 @@ def _keyboard() -> int | None:
 
 
 _TICK = 1.0
-"""Seconds after which a view is drawn again though nothing new was written: it says how long things take."""
+"""Seconds after which a view is drawn again though nothing new was written, as it shows elapsed times."""
 _LOOKS = 0.5
 _QUITS = frozenset("qQ\x04")
 
 
 def on_screen(followed: Followed, stream: TextIO, *, every: float = _LOOKS, until_end: bool = False) -> str:
-    """Show a run on the whole of a terminal until ``q`` is pressed, or until it ends; gives how it stood then.
+    """Show a run on the whole of a terminal until ``q`` is pressed or, with `until_end`, the run ends.
 
-    Looks for what is new `every` seconds. What is warned of meanwhile is shown at the bottom. The terminal is given
-    back as it was, whatever is raised.
+    Looks for new records `every` seconds, shows the last warning at the bottom, and returns a line on how the run
+    stands. The terminal is restored whatever is raised.
     """
     console = console_for(stream, ascii_only=not speaks_utf8(stream, os.environ))
     view = RunView(followed, footer="q quits")

@@ -216,6 +216,36 @@ def test_it_stops_and_goes_on_and_draws_in_ascii_where_nothing_else_is_read(term
     assert terminal.mode() == before
 
 
+STOPPED_AMID_A_WRITE = """
+import io, os, signal, sys
+from somatize.record import Followed
+from somatize.ui.screen import on_screen
+class Raw(io.FileIO):
+    stopped = False
+    def write(self, data):
+        if b"steady" in bytes(data) and not self.stopped:
+            self.stopped = True
+            os.kill(os.getpid(), signal.SIGTSTP)
+        return super().write(data)
+stream = io.TextIOWrapper(io.BufferedWriter(Raw(1, "w", closefd=False)), encoding="utf-8")
+with Followed(sys.argv[1], "steady") as followed:
+    print(on_screen(followed, stream))
+"""
+
+
+def test_it_stops_after_the_write_that_a_signal_arrives_in(terminal: Terminal, recorded: Path, tmp_path: Path) -> None:
+    before = terminal.mode()
+    (tmp_path / "stopped.py").write_text(STOPPED_AMID_A_WRITE)
+    terminal.types(shlex.join([sys.executable, str(tmp_path / "stopped.py"), str(recorded)]), "Enter")
+    terminal.until("Stopped", "shell>")
+    assert terminal.mode() == before
+    terminal.types("fg", "Enter")
+    terminal.until("steady  ○ ended", "where the time goes")
+    terminal.types("q")
+    terminal.until("steady: ended after 6 forwards")
+    assert terminal.mode() == before
+
+
 def test_a_pipe_gets_lines_and_ends_with_the_run(writer: Callable[[str], Writer], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "somatize", "watch", str(tmp_path / "runs"), "--every", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
