@@ -16,8 +16,8 @@ T = TypeVar("T")
 def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], T]) -> T:
     """Call `write` with a temporary path beside `path`, then move that file to `path`; returns its result.
 
-    If it raises, or is interrupted, what it wrote is removed and what was at `path` stays. The file is on the disk
-    before it has its name. Raises `ExportError` where there can be no such file.
+    If `write` raises or is interrupted, the temporary file is removed and what was at `path` stays. The file is synced
+    to the disk before it is moved. Raises as `checked_path` does.
     """
     place = checked_path(path)
     beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
@@ -27,7 +27,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], T]) -
             os.fsync(written.fileno())
         beside.replace(place)
     except OSError as error:
-        if error.filename == str(beside):  # the name that was asked for is the one to speak of
+        if error.filename == str(beside):  # the caller does not know the temporary name
             error.filename = str(place)
         raise
     finally:
@@ -36,7 +36,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], T]) -
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a file that can be written. Raises `ExportError` for a directory, a pipe, or a place in none."""
+    """A path at which a file can be written. Raises `ExportError` for a directory, a pipe, or a missing directory."""
     place = Path(path)
     if place.is_dir():
         raise ExportError(f"{place} is a directory; give the name of a file in it")

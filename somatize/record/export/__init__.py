@@ -1,14 +1,14 @@
-"""A stored run in the formats of other tools, and theirs as a run.
+"""Exporters of stored runs to the formats of other tools, and the import of TensorBoard's event files.
 
-Tables of a run's forwards, facts, nodes, logs, tasks and throughput: `to_csv` needs nothing, `to_pandas` the extra
+Tables of a run's forwards, facts, nodes, logs, tasks and throughput: `to_csv` needs no extra, `to_pandas` the extra
 `pandas`, `to_arrow` and `to_parquet` the extra `arrow`. `to_trace` makes a trace that Perfetto and Chrome open, and
-needs nothing. `OpenTelemetry` is a watcher that makes spans while a graph runs, `to_opentelemetry` makes them of a run
-afterwards (extra `otel`); `to_tensorboard` and `from_tensorboard` (extra `tensorboard`) and `to_mlflow`
-(extra `mlflow`) write and read what these tools keep.
+needs no extra. `OpenTelemetry` is a watcher that makes spans while a graph runs; `to_opentelemetry` makes them of a
+stored run (extra `otel`). `to_tensorboard` and `from_tensorboard` (extra `tensorboard`) write and read event files;
+`to_mlflow` (extra `mlflow`) writes to an experiment.
 
-Each that writes takes ``(store, run, path, ...)``, where a run of None is the only one there is, and answers with an
-`Exported`: where it lies, how many rows of what were written, and in sentences what the format could not hold. A file
-is written beside its name and moved there when it is whole, so none is ever half written.
+Each exporter takes ``(store, run, path, ...)``; with `run` None the store must have one run. Those that write return an
+`Exported`: the path, how many rows of what were written, and sentences about what the format could not hold. Files are
+replaced atomically.
 """
 
 from __future__ import annotations

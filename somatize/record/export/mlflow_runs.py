@@ -1,4 +1,4 @@
-"""A stored run as a run of MLflow, and the only place that imports mlflow."""
+"""A stored run as a run of MLflow. The only module that imports mlflow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from somatize.record.run_info import about
 from .output import Exported, LossCounts, StoredForward, forwards_of, points_of, run_name, texts_of
 
 RUN, BEGAN = "somatize.run", "somatize.began"
-"""The tags by which a run is found again: its name, and when it was begun."""
+"""The tags that identify a run: its name, and the time at which it was begun."""
 _METRICS, _PARAMS = 1000, 100
 """Limits of MLflow per request."""
 _LONGEST_NAME, _LONGEST_PARAM, _LONGEST_TAG = 250, 6000, 5000
@@ -27,7 +27,7 @@ _ENDED = {"ok": "FINISHED", "broke": "FAILED", "interrupted": "KILLED", "lost": 
 
 
 class Point(NamedTuple):
-    """A number of a run: as MLflow compares them."""
+    """A number of a run, with all by which MLflow tells two numbers apart."""
 
     name: str
     step: int
@@ -46,16 +46,17 @@ def to_mlflow(
 ) -> Exported:
     """Write a run to an experiment of MLflow, as a run of the same name.
 
-    A step is a forward's number, its time in milliseconds when that was written down. A metric is each number that was
-    said, also several at a step, under the name `curve` takes (``loss``, ``throughput.samples_per_s``), ``took_us``,
-    and ``node/<id>/took_us`` for each node's turn. What was given as `about` are the params, command, user and commit
-    MLflow's own tags; ``about.json`` has all that the run says of itself, ``log.txt`` log records and why something
-    failed.
+    A step is a forward's number, its time in milliseconds that at which the forward was written down. Metrics are the
+    recorded numbers, also several at a step, with the names that `curve` takes (``loss``,
+    ``throughput.samples_per_s``); ``took_us``; and ``node/<id>/took_us`` for each node's turn. The `about` given by the
+    user are the params; command, user and commit are MLflow's own tags. ``about.json`` has all metadata of the run,
+    ``log.txt`` its log records and errors.
 
-    A run that is there already, known by its tags ``somatize.run`` and ``somatize.began``, is gone on with: what it
-    lacks is added, nothing twice, so an export that was stopped or a run that goes on is simply exported again. None
-    as `tracking_uri` is MLflow's own setting. Sends 1,000 numbers at a time; reads every fact. Raises `ExtraMissing`
-    without ``pip install 'somatize[mlflow]'``, `ExportError` for what MLflow refuses, `UnknownRun` and `WhichRun`.
+    A run that exists, identified by its tags ``somatize.run`` and ``somatize.began``, is continued: what it lacks is
+    added, and nothing twice, so an export that was stopped, or a run that goes on, can be exported again. With
+    `tracking_uri` None MLflow's own setting counts. Sends 1,000 numbers at a time; reads every fact. Raises
+    `ExtraMissing` without ``pip install 'somatize[mlflow]'``, `ExportError` for what MLflow refuses, `UnknownRun` and
+    `WhichRun`.
     """
     mlflow = _mlflow()
     name = run_name(store, run)
@@ -70,7 +71,7 @@ def to_mlflow(
 
 
 class _MlflowOutput:
-    """A run of MLflow that is written to, and the counts of what became of it."""
+    """Writes a run of MLflow, and counts what was written and lost."""
 
     def __init__(
         self, mlflow: Any, tracking_uri: str | None, experiment: str, name: str, known: Mapping[str, Any]
@@ -95,14 +96,12 @@ class _MlflowOutput:
             self._there = self._points_there(found.data.metrics)
             self._params(_flat(known["about"]), found.data.params)
 
-    # -- the run
-
     def _experiment(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)
         return str(self._client.create_experiment(name) if found is None else found.experiment_id)
 
     def _found(self, experiment: str, name: str) -> Any:
-        """The run as it was exported before, or None."""
+        """The run of an earlier export, or None."""
         began = f"tags.\"{BEGAN}\" = '{self._known.get('began')!r}'"
         found = [one for one in self._client.search_runs([experiment], began) if one.data.tags.get(RUN) == name]
         if len(found) > 1:
@@ -156,10 +155,8 @@ class _MlflowOutput:
             self._client.log_batch(self._id, params=some)
         self.wrote["params"] += len(params)
 
-    # -- its numbers
-
     def numbers(self, forwards: Iterator[StoredForward]) -> None:
-        """Write the numbers of these forwards that the run lacks."""
+        """Write the numbers of these forwards that the run does not have yet."""
         points = (point for forward in forwards for point in self._of(forward))
         while some := list(islice(points, _METRICS)):
             metrics = [self._entities.Metric(one.name, float(one.value), one.timestamp, one.step) for one in some]
@@ -187,10 +184,8 @@ class _MlflowOutput:
     def _is_there(self, point: Point) -> bool:
         return self._there[point] > 0 or self._there[point._replace(value=_IN_DATABASE.get(point.value, ""))] > 0
 
-    # -- its end
-
     def finish(self) -> None:
-        """Write the artifacts, and the end of the run if nothing records it any more."""
+        """Write the artifacts, and the end of the run if no recorder has it open."""
         self._names.tell()
         page = json.dumps(self._known, indent=1, ensure_ascii=False, default=str)
         self._artifact("about.json", page)
@@ -205,12 +200,12 @@ class _MlflowOutput:
         try:
             self._client.log_text(self._id, content, name)
             self.wrote["artifacts"] += 1
-        except Exception as error:  # whatever library the artifacts' place needs; the numbers are there all the same
+        except Exception as error:  # any library that the artifact store needs; the numbers are written all the same
             self.losses.add(f"artifact {name}", facts.why(error))
 
 
 class _Names:
-    """Names of numbers and params in MLflow, which allows fewer characters; different names stay different."""
+    """Unique names for numbers and params with the characters that MLflow allows."""
 
     def __init__(self, losses: LossCounts) -> None:
         self._losses = losses
@@ -240,18 +235,18 @@ class _Names:
         return made
 
     def tell(self) -> None:
-        """Count those that are called otherwise there."""
+        """Count the names that were changed."""
         self._losses.add(
             "name", f"not one MLflow takes, so another stands for it, such as {self._example}", self._changed
         )
 
 
 _IN_DATABASE = {"inf": repr(sys.float_info.max), "-inf": repr(-sys.float_info.max), "-0.0": "0.0"}
-"""Numbers as MLflow with a database returns them, where it changes them."""
+"""Numbers that MLflow with a database changes, and what it returns instead."""
 
 
 def _flat(given: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """The configuration as one name per value; lists as JSON."""
+    """Nested values under one dotted name each; lists are JSON."""
     found: dict[str, str] = {}
     for key, value in given.items():
         if isinstance(value, Mapping) and value:

@@ -1,7 +1,8 @@
 """OpenTelemetry spans made of facts, live or from a store. The only module that imports opentelemetry.
 
-Names are the field's own where it has one (``error.type``, ``exception.*``, ``host.name``, ``code.function.name``,
-``thread.*``), else begin with ``somatize.``. What service this is, is said by the tracer provider's resource.
+Attributes have the names of OpenTelemetry's semantic conventions if there is one (``error.type``, ``exception.*``,
+``host.name``, ``code.function.name``, ``thread.*``), else they begin with ``somatize.``. The name of the service is
+that of the tracer provider's resource.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ if TYPE_CHECKING:
     TracerProvider: TypeAlias = tracing.TracerProvider
 
 FORWARD = "forward"
-"""The name of a forward's span; a node's span has the node's id."""
+"""The name of a forward's span; the name of a node's span is the node's id."""
 NODE, HOST, FUNCTION, ERROR = "somatize.node.id", "host.name", "code.function.name", "error.type"
 RUN, NUMBER, STATE = "somatize.run.name", "somatize.forward.number", "somatize.forward.state"
-_STAY = "somatize.stay"
+_CURRENT = "somatize.current_span"
 
 
 class OpenTelemetry:
     """A watcher that makes spans while a graph runs: ``graph.forward(x, watching=OpenTelemetry())``.
 
-    A forward is a child of the span that is current where it starts, and is itself current until it ends; a node is
-    current while it runs here, so that what node code traces, and a forward within a node, stands below it. A slice
-    is a span of kind client, with the nodes its host ran below. A node that raised has the status of an error and an
-    ``exception`` event; so has a forward, where no node raised. What is recalled or kept, and what node code says, is
-    an event of that name, its numbers as numbers. What is said of a forward after it ended no live span can hold;
-    `to_opentelemetry` has it.
+    A forward's span is a child of the span that is current when it starts, and is itself current until it ends. A
+    node's span is current while it runs in this process, so that spans made by node code, and a forward within a node,
+    are its children. A slice is a span of kind client, with the nodes that its host ran as children. A node that raised
+    has the error status and an ``exception`` event; so has a forward, if no node raised. Recalled and kept results, and
+    the facts of node code, are events with the name of the fact, their numbers as numbers. Facts that follow after the
+    end of a forward are in no live span; `to_opentelemetry` has them.
 
-    Spans go to `tracer_provider`, or to the one set for the process. It costs what the SDK takes for that many spans,
-    nothing much where a span is not sampled. Raises `ExtraMissing` without ``pip install 'somatize[otel]'``.
+    Spans go to `tracer_provider`, or to the one set for the process. The cost is the SDK's for that many spans, and
+    small for a forward that is not sampled. Raises `ExtraMissing` without ``pip install 'somatize[otel]'``.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -75,7 +76,7 @@ class OpenTelemetry:
 
 
 class Tracing(NamedTuple):
-    """The parts of opentelemetry that are used, loaded, and our tracer."""
+    """The modules of opentelemetry that are used, and our tracer."""
 
     tracer: Tracer
     trace: Any
@@ -83,7 +84,7 @@ class Tracing(NamedTuple):
 
 
 def tracing_to(provider: TracerProvider | None) -> Tracing:
-    """A tracer of `provider`, or of the one set for the process. Raises `ExtraMissing`."""
+    """Our tracer of `provider`, or of the one set for the process. Raises `ExtraMissing`."""
     try:
         from opentelemetry import context, trace
     except ImportError as error:
@@ -94,7 +95,7 @@ def tracing_to(provider: TracerProvider | None) -> Tracing:
 
 
 def functions_of(graphs: list[dict[str, Any]]) -> dict[str, str]:
-    """The function or class of each node, where all these graphs agree."""
+    """The function or class of each node that is the same in all these graphs."""
     found: dict[str, set[str]] = {}
     for node in (node for graph in graphs for node in graph.get("nodes", ())):
         found.setdefault(node["id"], set()).add(node["class"])
@@ -102,9 +103,10 @@ def functions_of(graphs: list[dict[str, Any]]) -> dict[str, str]:
 
 
 class ForwardSpans:
-    """The spans of one forward; `began` is its start, in nanoseconds since 1970, from which facts count.
+    """The spans of one forward; `began` is its start in nanoseconds since 1970, from which the facts count.
 
-    Nodes at a host are told by the clock of their slice: they are made when it came back, in the middle of the trip.
+    Nodes at a host have the clock of their slice: their spans are made when the slice came back, in the middle of its
+    round trip.
     """
 
     def __init__(
@@ -127,10 +129,8 @@ class ForwardSpans:
         self._raised: list[str] = []
         self.last: Fact = {}
 
-    # -- told
-
     def tell(self, fact: Fact) -> None:
-        """Take one fact."""
+        """Add one fact."""
         kind, node = fact["fact"], fact.get("node")
         if kind in ("ran", "failed"):
             self._turn(fact)
@@ -149,11 +149,11 @@ class ForwardSpans:
             self._said.setdefault(node, []).append((self.when_said(), fact))
 
     def now(self) -> int:
-        """The time of an event that is told now."""
+        """The time of an event that is added now."""
         return time_ns()
 
     def when_said(self) -> int | None:
-        """When a node says something now; None stands for the end of its turn."""
+        """The time of a fact of a node that is added now; None stands for the end of its turn."""
         return time_ns()
 
     def _turn(self, fact: Fact) -> None:
@@ -185,7 +185,7 @@ class ForwardSpans:
         self._end_node(span, fact, start + 1000 * micro(fact, "took_us"))
 
     def enter(self, node: str, start: int) -> Span:
-        """A node begins, which will be told when it ended."""
+        """Start the span of a node, which its fact will end."""
         span = self._start(node, self.within, start, self._of_node(node, None))
         self._entered[node] = span, start
         return span
@@ -214,15 +214,15 @@ class ForwardSpans:
         self.told_until(end)
 
     def told_until(self, end: int) -> None:
-        """Something ended then."""
+        """Note that a span, or the forward, ended at this time."""
 
     # -- the end
 
     def close(self, state: str | None, end: int) -> None:
-        """End every span that is open; `state` is how the forward ended, None where that was not told."""
+        """End every open span; `state` is that of the forward, None if it is not known."""
         for turn in [turn for turns in self._away.values() for turn in turns]:
             self._node(turn, self.within, self.began + 1000 * micro(turn, "began_us"))
-        for span, _ in self._entered.values():  # left behind by an interrupt
+        for span, _ in self._entered.values():  # an interrupt left them open
             span.end(end)
         for when, said in [one for several in self._said.values() for one in several]:
             self._event(self.span, said, end if when is None else when)
@@ -239,7 +239,7 @@ class ForwardSpans:
         self.span.end(end)
 
     def _fail(self, span: Span, why: str, when: int, *, told: bool = False) -> None:
-        """The status of an error, and once per exception its event."""
+        """Set the error status, and add the event of the exception unless another span has it."""
         name, _, message = why.partition(": ")
         span.set_attribute(ERROR, name)
         span.set_status(self._error(why))
@@ -265,7 +265,7 @@ class ForwardSpans:
 
 
 class LiveSpans(ForwardSpans):
-    """The spans of a forward that runs: its sink."""
+    """The sink of a forward that runs, which makes its spans."""
 
     forgets = True
 
@@ -274,18 +274,18 @@ class LiveSpans(ForwardSpans):
         attributes = {"thread.id": thread.ident or 0, "thread.name": thread.name}
         super().__init__(tracing, functions, time_ns(), attributes)
         self._recording = self.span.is_recording()
-        self._stay = _Stay(tracing.context.get_current())
-        self.within = tracing.context.set_value(_STAY, self._stay, self.within)
+        self._current = _CurrentSpan(tracing.context.get_current())
+        self.within = tracing.context.set_value(_CURRENT, self._current, self.within)
         tracing.context.attach(self.within)
 
     def entering(self, node: str, host: str | None = None) -> None:
-        """A node begins: what it traces stands below it, also in the branch that gets a copy of this context."""
+        """Make the span of a node that begins the current one, also in branches that copy this context."""
         if host is None and self._recording:
             span = self.enter(node, time_ns())
             self._tracing.context.attach(self._tracing.trace.set_span_in_context(span, self.within))
 
     def tell(self, fact: Fact) -> None:
-        """Take one fact; those of nodes that ran here come in the thread that entered them."""
+        """Add one fact; that of a node that ran here comes in the thread that entered the node."""
         if not self._recording:
             return
         super().tell(fact)
@@ -294,7 +294,7 @@ class LiveSpans(ForwardSpans):
 
     def closed(self) -> None:
         """End the spans, and make the previous one current again."""
-        self._stay.over = True
+        self._current.over = True
         self._leave()
         if not self.last:  # refused before it began, or this watcher raised
             self.close(None, time_ns())
@@ -305,16 +305,16 @@ class LiveSpans(ForwardSpans):
     def _leave(self) -> None:
         """Restore the previous current span, unless another watcher's span of this forward is still open on top.
 
-        Watchers are closed in the order they were opened, so a token to go back by would leave a span that is over.
+        Watchers are closed in the order they were opened, so a context token could restore a span that has ended.
         """
         current = self._tracing.context.get_current()
-        while (stay := current.get(_STAY)) is not None and stay.over:
-            current = stay.before
+        while (entry := current.get(_CURRENT)) is not None and entry.over:
+            current = entry.before
         self._tracing.context.attach(current)
 
 
-class _Stay:
-    """A token that makes a forward's span current and restores the previous one."""
+class _CurrentSpan:
+    """An entry of the context: the forward's span is current until it is over; `before` is the previous context."""
 
     def __init__(self, before: Context) -> None:
         self.before = before
@@ -322,7 +322,7 @@ class _Stay:
 
 
 def event_of(fact: Fact) -> dict[str, Any]:
-    """The attributes of the event that says a fact; a text that is a number is one, if it reads back the same."""
+    """The attributes of the event of a fact; a text that `value_of` reads as a number or bool is one."""
     kind = fact["fact"]
     own = {"fact": None, "node": NODE, "host": HOST}
     named = {own.get(field, f"somatize.{kind}.{field}"): (field, text) for field, text in fact.items()}
@@ -335,7 +335,7 @@ def _counts(items: Fact) -> dict[str, int]:
 
 
 def _stack(name: str) -> dict[str, str]:
-    """The traceback of the exception being told, if available."""
+    """The traceback of the exception that is being handled, if it is of this class."""
     current = sys.exc_info()[1]
     if current is None or type(current).__name__ != name:
         return {}
@@ -343,7 +343,7 @@ def _stack(name: str) -> dict[str, str]:
 
 
 _FLUSH = 256
-"""Spans after which they are sent: an SDK that sends in batches throws away what it is given faster."""
+"""Spans after which the provider is flushed: an SDK that sends in batches drops spans that come faster."""
 
 
 def to_opentelemetry(
@@ -356,16 +356,16 @@ def to_opentelemetry(
 ) -> Exported:
     """Make the spans of a recorded run, or of its last N forwards or those from number `since` on.
 
-    They are those of `OpenTelemetry`, each forward a trace of its own with the run's name and its number, at the times
-    they were: a forward ends when it was written down. Not recorded is when something was said: what a node said
-    stands at the end of its turn, what was said of a forward after it at the forward's end. Each call makes new spans.
+    They are the spans that `OpenTelemetry` makes; each forward is a trace of its own with the run's name and its
+    number. A forward ends at the time at which it was written down. The times of other facts are not recorded: those
+    of a node are at the end of its turn, those after a forward at its end. Each call makes new spans.
 
-    Spans go to `tracer_provider`, or to the one set for the process, which is flushed as they are made. What its
-    limits (128 events a span, if not told otherwise), its sampler or a failed flush did away with is counted in the
-    answer; that its receiver cannot be reached an exporter says in its log alone, and goes on.
+    Spans go to `tracer_provider`, or to the one set for the process, which is flushed as they are made. What its limits
+    (128 events a span by default), its sampler or a failed flush dropped is counted in the result; that a receiver
+    cannot be reached is only in the log of the SDK's exporter.
 
-    Raises `ExtraMissing` without ``pip install 'somatize[otel]'``, `ExportError` where no provider is set,
-    `UnknownRun` and `WhichRun`.
+    Raises `ExtraMissing` without ``pip install 'somatize[otel]'``, `ExportError` if no provider is set, `UnknownRun`
+    and `WhichRun`.
     """
     out = _SpanOutput(tracing_to(tracer_provider), tracer_provider)
     name = run_name(store, run)
@@ -383,7 +383,7 @@ def to_opentelemetry(
 
 
 class _SpanOutput:
-    """The destination of spans, and counts of what became of them."""
+    """Makes the spans of stored forwards, flushes the provider, and counts what was made and lost."""
 
     def __init__(self, tracing: Tracing, provider: TracerProvider | None) -> None:
         self.tracing = tracing
@@ -406,20 +406,20 @@ class _SpanOutput:
         self._count()
 
     def made(self, span: Span) -> None:
-        """A span was begun."""
+        """Count a new span."""
         self._made.append(span)
         self._unsent += 1
         if self._unsent >= _FLUSH:
             self.flush()
 
     def flush(self) -> None:
-        """Send what has ended."""
+        """Flush the provider."""
         self._unsent = 0
         if self._send() is False:
             self.losses.add("flushing", "not finished by the tracer provider; spans made before it may not be sent")
 
     def _count(self) -> None:
-        # Asked of the spans and not of their types, which are those of whichever SDK there is.
+        # Attributes instead of types, as any SDK may have made the spans.
         for span in self._made:
             if span.get_span_context().trace_flags.sampled:
                 self.spans += 1
@@ -432,14 +432,14 @@ class _SpanOutput:
 
 
 class _StoredSpans(ForwardSpans):
-    """The spans of a recorded forward; facts without a time happened when the last thing before them ended."""
+    """The spans of a stored forward; a fact without a time has that at which the last one before it ended."""
 
     def __init__(
         self, out: _SpanOutput, forward: StoredForward, functions: Mapping[str, str], attributes: Mapping[str, Any]
     ) -> None:
         self._out = out
         took = forward.took_us
-        if took is None:  # of a lost one, as much as was told
+        if took is None:  # a lost one lasts as long as its facts tell
             took = max((micro(fact, "began_us") + micro(fact, "took_us") for fact in forward.facts), default=0)
         began = 1000 * (forward.when_us - took)
         self._until = began
@@ -450,11 +450,11 @@ class _StoredSpans(ForwardSpans):
         return self._until
 
     def when_said(self) -> int | None:
-        """It is not recorded when a node said something."""
+        """The record has no times of these facts."""
         return None
 
     def told_until(self, end: int) -> None:
-        """Something ended then."""
+        """Note that a span, or the forward, ended at this time."""
         self._until = max(self._until, end)
 
     def _start(

@@ -55,9 +55,9 @@ def values_of(texts: list[str]) -> list[Value]:
 class Exported:
     """The result of an export to another tool's format.
 
-    `path` is where it lies, None where it went to no file. `wrote` counts by what it is: ``{"forwards": 1000}``.
-    `left_out` has a sentence for each thing that the format could not hold, with how often; it is empty where nothing
-    was lost.
+    `path` is the file or directory, None if there is none. `wrote` has counts by kind: ``{"forwards": 1000}``.
+    `left_out` has a sentence, with a count, for each thing that the format could not hold; it is empty if nothing was
+    lost.
     """
 
     path: Path | None
@@ -66,7 +66,7 @@ class Exported:
 
     @property
     def words(self) -> str:
-        """A summary in words: ``3 forwards, 1 span``."""
+        """The counts in words: ``3 forwards, 1 span``."""
         counted = [f"{count:,} {what.removesuffix('s') if count == 1 else what}" for what, count in self.wrote.items()]
         return ", ".join(counted) or "nothing"
 
@@ -76,17 +76,17 @@ class Exported:
 
 
 class LossCounts:
-    """Counts of what was left out, by what it is and why."""
+    """Counts of what an export left out or changed, by kind and reason."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, what: str, why: str, count: int = 1) -> None:
-        """So many more: `what` in the singular, `why` the end of a sentence that fits one and many."""
+        """Count some more: `what` is a noun in the singular, `why` a reason that fits one and many."""
         self._counts[what, why] += count
 
     def sentences(self) -> tuple[str, ...]:
-        """A sentence for each, with its count, in the order they were first met."""
+        """A sentence for each kind and reason, in the order in which they were first counted."""
         return tuple(f"{counted(count, what)}: {why}" for (what, why), count in self._counts.items() if count)
 
 
@@ -144,10 +144,11 @@ _LOGGED = frozenset({"level", "logger", "message"})
 
 
 def points_of(forward: StoredForward, losses: LossCounts) -> Iterator[tuple[str, float]]:
-    """The numbers of a forward, in the order they were said: name and value.
+    """The numbers of a forward in the order of its facts: name and value.
 
-    ``took_us`` is how long it took and ``node/<id>/took_us`` how long a node's turn did; a fact's number has the name
-    by which `curve` finds it: ``loss`` for its ``value``, else ``kind.field``. What is no number is counted.
+    ``took_us`` is the duration of the forward and ``node/<id>/took_us`` that of a node's turn; a fact's number has the
+    name by which `curve` finds it: ``loss`` for its ``value``, else ``kind.field``. What is no number is counted in
+    `losses`.
     """
     if forward.took_us is not None:
         yield "took_us", float(forward.took_us)
@@ -184,7 +185,7 @@ def series_name(kind: str, field: str) -> str:
 
 
 def texts_of(forward: StoredForward) -> Iterator[tuple[str, str]]:
-    """Texts of a forward: why it broke, why nodes failed, and what was logged; pairs of name and text."""
+    """The errors of a forward and its nodes, and its log records: pairs of name and text."""
     for fact in forward.facts:
         kind = fact.get("fact")
         if kind == "broke":

@@ -1,7 +1,7 @@
 """Runs as TensorBoard's event files, and back. The only module that imports tensorboard.
 
-An event file is a row of records, each with a checksum of its length and one of what it holds: an event, with a step, a
-time and summaries, each under a tag.
+An event file is a sequence of records, each with a checksum of its length and one of its content: an event, with a
+step, a time and summaries, each under a tag.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FLOAT = struct.Struct("<f")
 
 
 class Value(NamedTuple):
-    """One summary: a number, a text, hyperparameters (`given`), or something that is none of these, by its name."""
+    """One summary: a number, a text or hyperparameters (`given`); `other` names the type of any other."""
 
     tag: str
     number: float | None = None
@@ -57,7 +57,7 @@ def require() -> None:
 
 
 def in_float32(value: float) -> float:
-    """The number that is left of a number in 32 bits; beyond them it is infinite."""
+    """A number rounded to a float32, infinite if it is out of range."""
     try:
         return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
     except OverflowError:
@@ -65,7 +65,7 @@ def in_float32(value: float) -> float:
 
 
 class EventWriter:
-    """Writes an event file. Numbers are float32, or with `double` of 64 bits."""
+    """Writes an event file. Numbers are float32, or float64 with `double`."""
 
     def __init__(self, file: IO[bytes], began: float, *, double: bool = False) -> None:
         from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
@@ -77,7 +77,7 @@ class EventWriter:
         source = self._event.SourceMetadata(writer=_WRITER)
         self._write(self._event.Event(wall_time=began, file_version="brain.Event:2", source_metadata=source))
 
-    def say(
+    def write_values(
         self, step: int, when: float, numbers: Sequence[tuple[str, float]], texts: Sequence[tuple[str, str]]
     ) -> None:
         """Write the values of a step."""
@@ -88,15 +88,15 @@ class EventWriter:
             summary.value.append(_text(tag, text))
         self._write(self._event.Event(wall_time=when, step=step, summary=summary))
 
-    def given(self, name: str, given: Mapping[str, Any], began: float) -> None:
-        """Write the hyperparameters: bool, numbers and texts."""
+    def write_hyperparameters(self, name: str, given: Mapping[str, Any], began: float) -> None:
+        """Write the hyperparameters, which are bools, numbers and texts."""
         from tensorboard.plugins.hparams import summary_v2
 
         summary = summary_v2.hparams_pb(dict(given), trial_id=name, start_time_secs=began)
         self._write(self._event.Event(wall_time=began, summary=summary))
 
-    def ended(self, when: float, *, well: bool) -> None:
-        """Write that the run ended, for the hyperparameters' page."""
+    def write_end(self, when: float, *, well: bool) -> None:
+        """Write the end of the run, which TensorBoard's page of hyperparameters shows."""
         from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
         status = api_pb2.STATUS_SUCCESS if well else api_pb2.STATUS_FAILURE
@@ -135,25 +135,25 @@ def _text(tag: str, text: str) -> Any:
 
 
 class Damage:
-    """Unreadable parts of an event file."""
+    """Counts of the unreadable parts of event files."""
 
     def __init__(self) -> None:
         self.records = 0
-        """Records whose checksum does not hold, or that are no event."""
+        """Records with a wrong checksum, or that are no event."""
         self.bytes = 0
-        """Bytes at the end after which nothing can be found any more."""
+        """Bytes after a damaged length, or of a torn record at the end."""
 
 
 def events_in(path: Path, damage: Damage) -> Iterator[Event]:
-    """The events of a file that hold summaries, in order; a damaged record is passed over, a torn end left out.
+    """The events of a file that hold summaries, in order; damaged records and a torn end are left out and counted.
 
-    Where the length of a record is damaged nobody can say where the next one begins: the rest is counted in bytes.
+    After a damaged length the next record cannot be found: the rest is counted in bytes.
     """
     for data in _records(path, damage):
         event = _protos()[0].Event()
         try:
             event.ParseFromString(data)
-        except Exception:  # protobuf's own, of which there are several
+        except Exception:  # protobuf has several classes of errors
             damage.records += 1
             continue
         if event.HasField("summary"):
@@ -200,7 +200,7 @@ def _value(value: Any) -> Value:
 
 
 def _held(tensor: Any) -> Any:
-    """The one thing that a tensor holds; None for more than one, and for what cannot be read."""
+    """The single element of a tensor; None if it has several or cannot be read."""
     from tensorboard.util import tensor_util
 
     try:
@@ -244,17 +244,17 @@ def to_tensorboard(
 ) -> Exported:
     """Write a run as an event file in ``logdir/<run>``, where TensorBoard finds it: ``tensorboard --logdir logdir``.
 
-    A step is a forward's number, its time when that was written down. A scalar is each number that was said, in order,
-    also several at a step, under the name `curve` takes (``loss``, ``throughput.samples_per_s``), ``took_us``, and
-    ``node/<id>/took_us`` for each node's turn. Texts are log records, why something failed, and what the run says of
-    itself; what was given as `about` are its hyperparameters.
+    A step is a forward's number, its time that at which the forward was written down. Scalars are the recorded numbers
+    in order, also several at a step, with the names that `curve` takes (``loss``, ``throughput.samples_per_s``);
+    ``took_us``; and ``node/<id>/took_us`` for each node's turn. Texts are log records, errors and the run's metadata;
+    the `about` given by the user are its hyperparameters.
 
-    TensorBoard's scalars are float32: the answer counts what is not the same in that. With `double` they are written
-    in 64 bits, which its `EventAccumulator` reads as tensors and its page shows with ``--load_fast=false`` only.
+    TensorBoard's scalars are float32: numbers that this changes are counted in the result. With `double` they are
+    float64, which `EventAccumulator` reads as tensors, and TensorBoard's page shows only with ``--load_fast=false``.
 
-    Writing a run again replaces its file; a TensorBoard that is open needs to be started again. Reads every fact.
-    Raises `ExtraMissing` without ``pip install 'somatize[tensorboard]'``, `ExportError` where the directory holds
-    event files of something else, `UnknownRun` and `WhichRun`; what was there stays.
+    Writing a run again replaces its file; restart a TensorBoard that is open. Reads every fact. Raises `ExtraMissing`
+    without ``pip install 'somatize[tensorboard]'``, `ExportError` if the directory holds other event files,
+    `UnknownRun` and `WhichRun`; what was there stays.
     """
     require()
     name = run_name(store, run)
@@ -262,7 +262,7 @@ def to_tensorboard(
     _refuse_others(folder, name)
     known = about(store, name)
     folder.mkdir(parents=True, exist_ok=True)
-    # Until it is whole it has a name in which TensorBoard sees no event file.
+    # TensorBoard takes no file of this name for an event file; it is renamed when it is whole.
     beside = folder / "somatize-run"
 
     def write(path: Path) -> Exported:
@@ -280,7 +280,7 @@ def to_tensorboard(
 
 
 def _folder(run: str) -> str:
-    """The run's name as a path below the log directory; one that would lead elsewhere is percent-encoded."""
+    """The run's name as a path below the log directory, percent-encoded if it would lead elsewhere."""
     if "\0" in run or any(part in ("", ".", "..") for part in run.split("/")):
         return quote(run, safe="").replace(".", "%2E")
     return run
@@ -311,10 +311,10 @@ class _ScalarOutput:
     def about(self, name: str, known: Mapping[str, Any]) -> None:
         began = known.get("began", 0.0)
         given = {key: value for key, value in known["about"].items() if type(value) in (str, int, float, bool)}
-        self._writer.given(name, given, began)
+        self._writer.write_hyperparameters(name, given, began)
         told = {key: value for key, value in known.items() if key != "facts"}
         page = json.dumps(told, indent=1, ensure_ascii=False)
-        self._writer.say(0, began, [], [("about", "\n".join(f"    {line}" for line in page.split("\n")))])
+        self._writer.write_values(0, began, [], [("about", "\n".join(f"    {line}" for line in page.split("\n")))])
         self.wrote["texts"] += 1
         self.losses.add("fact", "said of the run as a whole", len(known["facts"]))
 
@@ -329,19 +329,19 @@ class _ScalarOutput:
                     self.losses.add("number", why)
         self._last = forward.when_us / 1e6
         self._states.add(forward.state)
-        self._writer.say(forward.number, self._last, numbers, texts)
+        self._writer.write_values(forward.number, self._last, numbers, texts)
         self.wrote["forwards"] += 1
         self.wrote["scalars"] += len(numbers)
         self.wrote["texts"] += len(texts)
 
     def end(self, known: Mapping[str, Any]) -> None:
-        """Write the end of the run, if nothing records it any more."""
+        """Write the end of the run, if no recorder has it open."""
         if not any(writer["alive"] for writer in known["writers"]):
-            self._writer.ended(self._last or known.get("began", 0.0), well=self._states <= {"ok"})
+            self._writer.write_end(self._last or known.get("began", 0.0), well=self._states <= {"ok"})
 
 
 _STAMPS = frozenset({"fact", "node", "host", "step", "wall_time"})
-"""Fields that a tag cannot stand for."""
+"""Fields that no tag may be the name of."""
 _TOOK = ("took_us", "value")
 _COLUMNS = 200
 """The number of tags kept as columns; curves of others are read from facts."""
@@ -355,21 +355,21 @@ def from_tensorboard(
     *,
     names: Mapping[str, str] | None = None,
 ) -> Exported:
-    """Make runs of what TensorBoard kept, to compare old ones with new: ``progress(store, run=["old", "new"])``.
+    """Import TensorBoard's event files as runs, to compare them with others: ``progress(store, run=["old", "new"])``.
 
     `logdir` is a directory or one event file. Each directory in it with event files becomes a run: the topmost is
-    called `run`, or as the directory is, one below it ``<run>/<its path>``. A tag is a number's name as `curve` takes
-    it; `names` gives others: ``names={"Loss/train": "loss"}``. Tags that are kinds of the engine's get
-    ``tensorboard/`` before their name. ``took_us`` is how long a forward took, which else reads 0. Texts become facts
-    of the kind ``text``, hyperparameters the run's `about`.
+    called `run`, or like the directory, one below it ``<run>/<its path>``. A tag becomes the name of a number, as
+    `curve` takes it; `names` gives others: ``names={"Loss/train": "loss"}``. Tags that are kinds of the engine's facts
+    get the prefix ``tensorboard/``. ``took_us`` is the duration of a forward, 0 if there is none. Texts become facts of
+    the kind ``text``, hyperparameters the run's `about`.
 
-    Forwards are numbered from 0 in the order of the files: values that follow each other with the same step are one
-    forward. So steps may be sparse, begin anew or go back, and nothing is replaced; each fact says its ``step`` and
-    ``wall_time``, and a forward's `when` is the time of its last value.
+    Forwards are numbered from 0 in the order of the files: consecutive values with the same step are one forward. So
+    steps may be sparse, start anew or go back, and nothing is replaced; each fact has its ``step`` and ``wall_time``,
+    and a forward's `when` is the time of its last value.
 
-    A run that is there already is not added to: forget it first, or give another name. Of broken files what can be
-    read is; the answer counts what cannot, and what is no number and no text. Raises `ExportError` before anything is
-    written, `ExtraMissing` without ``pip install 'somatize[tensorboard]'``, OSError where the disk is full.
+    An existing run is not extended: forget it first, or give another name. Damaged files are read as far as possible;
+    the result counts what cannot be read, and values that are no number and no text. Raises `ExportError` before
+    anything is written, `ExtraMissing` without ``pip install 'somatize[tensorboard]'``, OSError if the disk is full.
     """
     require()
     top, found = _runs_in(Path(logdir))
@@ -416,12 +416,12 @@ def _imported(imports: Sequence[_EventImport], store: Store) -> Exported:
 
 
 class _EventImport:
-    """A directory of event files being imported: read once for its tags, once for its values."""
+    """The import of a directory of event files, which reads them once for tags and once for values."""
 
     def __init__(self, run: str, files: Sequence[Path], names: Mapping[str, str]) -> None:
         self.run = run
         self.tags: dict[str, tuple[str, str]] = {}
-        """By tag that has numbers: the kind and the field of the facts made of it."""
+        """The kind and the field of the facts that are made of each tag with numbers."""
         self._files = files
         self._damage = Damage()
         self._given: dict[str, Any] = {}
@@ -431,7 +431,7 @@ class _EventImport:
             self._given.update(value.given or {})
 
     def write(self, store: Store, losses: LossCounts, wrote: dict[str, int]) -> None:
-        """Make the run, and count what became of it. If that is interrupted there is no such run."""
+        """Make the run, and count what was written and lost. An interrupt leaves no such run."""
         paths = [f"{kind}.{field}" for kind, field in self.tags.values()]
         fields = [path for path in paths if all(path.split("."))][:_COLUMNS]
         about = {**self._given, "tensorboard": {"files": [str(path) for path in self._files]}}
@@ -440,7 +440,7 @@ class _EventImport:
         try:
             with made as recorder:
                 for step in _steps(self._events(Damage())):
-                    self._bring(recorder, step, losses, wrote)
+                    self._add_forward(recorder, step, losses, wrote)
                 recorder.note({"fact": "imported", "forwards": wrote["forwards"] - before})
         except BaseException:
             store.forget(self.run)
@@ -454,7 +454,9 @@ class _EventImport:
                     f"tag {tag!r}", f"its kind is the engine's, so it is called {series_name(kind, field)!r} here"
                 )
 
-    def _bring(self, recorder: Recorder, step: Sequence[Event], losses: LossCounts, wrote: dict[str, int]) -> None:
+    def _add_forward(
+        self, recorder: Recorder, step: Sequence[Event], losses: LossCounts, wrote: dict[str, int]
+    ) -> None:
         facts = [fact for event in step for value in event.values for fact in self._facts(value, event, losses)]
         texts = sum(value.text is not None for event in step for value in event.values)
         took_us = self._took(step)
@@ -499,6 +501,6 @@ def _named(name: str) -> tuple[str, str]:
 
 
 def _steps(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """Events that follow each other with the same step, together."""
+    """Consecutive events with the same step."""
     for _, together in groupby(events, key=lambda event: event.step):
         yield list(together)

@@ -380,9 +380,10 @@ Which: TypeAlias = int | Iterable[int] | None
 
 
 class ForwardFacts(NamedTuple):
-    """Forwards by number, facts of the run itself with their times, and numbers without a record.
+    """What a trace is made of: forwards by number, and facts of the run itself with their times.
 
-    `inside` has the nodes that open and lost forwards were in, by number; `highest` is the last number of the run.
+    `inside` has the nodes that open and lost forwards were in, by number; `unwritten` are the numbers without a record,
+    `highest` is the last number of the run.
     """
 
     run: str
@@ -394,7 +395,7 @@ class ForwardFacts(NamedTuple):
 
 
 def read_chosen(store: Place, run: str | None, which: Which, last: int | None) -> ForwardFacts:
-    """The forwards that are meant: one (-1 is the last), several, or the last N. Raises `UnknownForward`."""
+    """Read one forward (-1 is the last), several, or the last N. Raises `UnknownForward`."""
     check_range(last, None)
     if which is not None and last is not None:
         raise ExportError("say which forwards with forward= or with last=, not both")
@@ -469,18 +470,18 @@ def to_trace(
 ) -> dict[str, Any] | Exported:
     """One forward of a run, several or the last N, as a trace in the Trace Event Format, which Perfetto opens.
 
-    A host is a process, and its lanes are threads. On top lie the forwards; below them round trips to hosts, with an
-    arrow to what ran there first, then the turns of nodes, tasks, log records, and what was said: numbers as lines
-    (a line does not say which node said a point), the rest as marks. What failed or broke is red in Chrome; what is
-    open or lost says so in its name.
+    A host is a process, and its lanes are threads. The tracks from the top are forwards; round trips to hosts, with an
+    arrow to what ran there first; turns of nodes; tasks; log records; and other facts, with numbers as lines (a line
+    does not show which node a point is of) and the rest as marks. Chrome shows in red what failed or broke; the names
+    of open and lost forwards say so.
 
-    Facts tell no instants. A forward ends where the store stamped it as written down, and within it times are those
-    that were told; a span whose beginning was not told lies after what was told before, and says so. What a node said
-    is spread evenly over its turn; what was said outside of forwards lies within a second of where it belongs.
+    Few facts have a time. A forward ends when the store wrote it down, and times within it are those of its facts; a
+    span whose beginning is not recorded follows what was told before it, and says so. Facts of a node are spread evenly
+    over its turn; those outside of forwards are at most a second off.
 
-    Without a `path` the trace is the answer, as data, and ``trace["otherData"]["left_out"]`` lists what could not be
-    shown; with one it is written as JSON, compressed if the name ends with ``.gz``, and the file is whole or not there.
-    All that is shown is in memory, about a kilobyte a node: thousands of forwards, not millions. Raises
+    Without a `path` the trace is returned as data, and ``trace["otherData"]["left_out"]`` lists what could not be
+    shown. With one it is written as JSON, compressed if the name ends with ``.gz``, and the file is replaced
+    atomically. All that is shown is in memory, about a kilobyte a node: thousands of forwards, not millions. Raises
     `UnknownForward`, `UnknownRun`, `WhichRun` and `ExportError`.
     """
     place = None if path is None else checked_path(path)
@@ -516,7 +517,7 @@ def _draw(told: ForwardFacts) -> tuple[TraceContent, list[str]]:
 
 
 def _stretch(told: ForwardFacts, drawn: TraceContent) -> tuple[float, float]:
-    """The time of which a trace is, open at an end of the run."""
+    """The time that a trace covers, unlimited at an end of the run."""
     if not told.forwards:
         return -math.inf, math.inf
     since = -math.inf if told.forwards[0].number == 0 else min(span.began for span in drawn.spans)
