@@ -252,6 +252,7 @@ def watch(
     Price: one look at the columns of the run, then only what is new; next to nothing while nothing is written.
     """
     from somatize.record.run_follower import Followed
+    from somatize.ui.rich_backend import has_cursor
     from somatize.ui.screen import in_lines, on_screen
 
     if store_around(path):
@@ -261,19 +262,13 @@ def watch(
             followed.look()  # what can be no store is refused before the screen is taken
         except NoStore as error:
             raise NoStore(what_it_is(path)) from error
-        if lines or not _is_terminal():
+        if lines or not has_cursor(sys.stdout):
             in_lines(followed, sys.stdout, every=every or 10.0, until_end=until_end is not False)
             return
         try:
             click.echo(on_screen(followed, sys.stdout, every=every or 0.5, until_end=bool(until_end)))
         except KeyboardInterrupt:
             return  # the way out of a view, as q is
-
-
-def _is_terminal() -> bool:
-    import os
-
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 _BY_END = {".csv": "csv", ".parquet": "parquet", ".json": "trace", ".json.gz": "trace"}

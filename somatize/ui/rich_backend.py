@@ -1,12 +1,13 @@
 """The interface to Rich, and the only module that imports it; text that a terminal can show.
 
-Names, log lines and errors may hold anything: markup, escape sequences, tabs, characters a terminal cannot encode or
-gives no width. They become `literal` text before Rich sees them.
+Names, log lines and errors may hold markup, escape sequences, tabs, and characters that a terminal cannot encode or
+that have no width. `literal` escapes them before Rich gets them.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 import unicodedata
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ __all__ = [
 
 
 def log_handler(console: Any) -> logging.Handler | None:
-    """A handler that writes log records to a console, a stream, or where it is None to standard error; else None."""
+    """A handler that writes to a console or stream, or to standard error if that is None; None for other objects."""
     from rich.logging import RichHandler
 
     if console is None:
@@ -45,7 +46,7 @@ def log_handler(console: Any) -> logging.Handler | None:
 
     class LogHandler(RichHandler):
         def emit(self, record: logging.LogRecord) -> None:
-            """As Rich does, but in a file or a pipe as one line: there it would break it after 80 letters."""
+            """Write the record; to a file or pipe as one line, which Rich would wrap at 80 characters."""
             if self.console.is_terminal or self.console.is_jupyter:
                 super().emit(record)
                 return
@@ -60,11 +61,11 @@ def log_handler(console: Any) -> logging.Handler | None:
 
 
 LONGEST = 4000
-"""Characters of one text that are looked at; no line is as wide."""
+"""Characters of one text that are shown; no terminal is as wide."""
 
 
 def literal(words: object, encoding: str = "utf-8") -> str:
-    """`words` as one line that shows each character or an escape for it; whatever Rich would make of it."""
+    """`words` as one line in which each character that cannot be shown is escaped."""
     text = str(words)
     if len(text) > LONGEST:
         text = text[:LONGEST] + "..."
@@ -81,13 +82,13 @@ def _shows(character: str) -> bool:
 
 
 def _escape(character: str) -> str:
-    if unicodedata.category(character) in ("Mn", "Me"):  # an accent over the letter before: it has no width, and shows
+    if unicodedata.category(character) in ("Mn", "Me"):  # an accent: it has no width, but is shown
         return character
     return {"\n": " ⏎ ", "\t": "  "}.get(character) or character.encode("unicode_escape").decode()
 
 
 def cut(words: str, width: int) -> str:
-    """`words`, shortened in the middle where they are wider: the ends tell things apart."""
+    """`words` shortened to `width` in the middle, as both ends of a name distinguish it."""
     if cell_len(words) <= width:
         return words
     head, tail = words, words[-(max(0, width - 3) // 3) :] if width > 5 else ""
@@ -116,10 +117,7 @@ def filled(body: RenderableType, foot: Sequence[Text]) -> RenderableType:
 
 
 def painted(view: Any, console: Console, height: int | None = None) -> list[str]:
-    """A renderable as lines with their escape sequences, none wider than the console less one column.
-
-    With `height` it is told to be so many lines high.
-    """
+    """A renderable as lines with escape sequences, each narrower than the console; `height` lines if that is given."""
     with console.capture() as captured:
         console.print(view, width=max(1, console.width - 1), height=height, no_wrap=True, crop=True)
     encoding = console.encoding
@@ -127,14 +125,27 @@ def painted(view: Any, console: Console, height: int | None = None) -> list[str]
     return [line.rstrip(" ") for line in text.split("\n")[:-1]]
 
 
+def is_terminal(stream: Any) -> bool:
+    """Whether `stream` is a terminal; an object without a working ``isatty`` is none."""
+    try:
+        return bool(stream.isatty())
+    except Exception:
+        return False
+
+
+def has_cursor(stream: Any) -> bool:
+    """Whether `stream` is a terminal on which the cursor can be moved."""
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
 def console_for(stream: IO[str], width: int | None = None, *, ascii_only: bool = False) -> Console:
-    """A console that knows what `stream` can show; with `ascii_only` it is held to ASCII whatever its encoding."""
+    """A console for `stream` without markup, emoji and highlighting; with `ascii_only` it writes only ASCII."""
     file: Any = _AsciiOnly(stream) if ascii_only else stream
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 class _AsciiOnly:
-    """A stream that says it is of ASCII; all else is the stream's own."""
+    """A stream with the encoding ASCII; other attributes are the stream's own."""
 
     encoding = "ascii"
 

@@ -1,7 +1,8 @@
 """The display of a Status: live lines at the bottom of a terminal, plain lines in a file, an output in a notebook.
 
-On a terminal the cursor moves over the display's own lines only, and no mode is switched: whenever the process ends,
-the terminal is as it was, at worst with the last lines left.
+On a terminal the cursor moves over the display's own lines only, and no mode is changed: if the process is killed, at
+worst the last lines stay. Rich's `Live` is not used because it hides the cursor, which a killed process leaves hidden,
+and interprets what others print.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 from uuid import uuid4
@@ -22,7 +23,7 @@ from somatize.status.logs import is_written
 from somatize.status.tasks import EventKind, Task, TaskEvent
 from somatize.utils.units import count, duration, rate
 
-from .rich_backend import Group, Text, console_for, html, literal, painted
+from .rich_backend import Group, Text, console_for, has_cursor, html, is_terminal, literal, painted
 from .status_views import LogView, StatusView, throughput_words
 
 if TYPE_CHECKING:
@@ -30,58 +31,52 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 4096
+"""Characters of an unfinished line that are kept whole; of a longer one, what follows its last carriage return."""
 
 
 class Region:
-    """The lines at the bottom, and the streams whose output goes above them unchanged."""
+    """Lines at the bottom of a terminal, and the redirected streams whose output is written above them unchanged."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.lock = threading.RLock()
         self._drawn = 0
         self._proxies: list[_Above] = []
-        self._handlers: list[tuple[logging.StreamHandler[Any], Any]] = []
         self.open = True
         _REGIONS.add(self)
 
     def begin(self) -> None:
-        """From now on, what goes to standard output or error, if they are terminals, goes above the lines."""
+        """Redirect standard output and error, where they are terminals, and logging handlers that write to them."""
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
-            if _is_terminal(stream) and not isinstance(stream, _Above):
+            if is_terminal(stream) and not isinstance(stream, _Above):
                 proxy = _Above(stream, self, name)
                 self._proxies.append(proxy)
                 setattr(sys, name, proxy)
-        for reference in list(logging._handlerList):  # type: ignore[attr-defined]
-            handler = reference()
-            if isinstance(handler, logging.StreamHandler):
-                self._lead_above(handler)
-
-    def _lead_above(self, handler: logging.StreamHandler[Any]) -> None:
-        for proxy in self._proxies:
-            if getattr(handler, "stream", None) is proxy.stream and "stream" in vars(handler):
-                handler.stream = proxy
-                self._handlers.append((handler, proxy))
+        for handler in _stream_handlers():
+            for proxy in self._proxies:
+                if handler.stream is proxy.stream and "stream" in vars(handler):
+                    handler.stream = proxy
 
     def draw(self, lines: list[str]) -> None:
-        """Draw these lines in place of the last ones."""
+        """Replace the lines that were drawn last."""
         with self.lock:
             if self.open and (lines or self._drawn):
                 self._write(self._over() + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
                 self._drawn = len(lines)
 
     def above(self, stream: TextIO, text: str) -> None:
-        """Write `text` above the lines; they are there again at the next draw."""
+        """Write `text` in place of the lines, which the next `draw` writes below it."""
         with self.lock:
             try:
                 self.erase()
-            except (OSError, ValueError):  # nothing can be drawn any more, which is not the matter of who prints
+            except (OSError, ValueError):  # the terminal is closed: not an error of the code that prints
                 self._give_back()
             stream.write(text)
             stream.flush()
 
     def erase(self) -> None:
-        """Take the lines away."""
+        """Remove the lines."""
         with self.lock:
             if self._drawn:
                 self._write(self._over() + "\x1b[J")
@@ -103,14 +98,13 @@ class Region:
             proxy.finish()
             if getattr(sys, proxy.name) is proxy:
                 setattr(sys, proxy.name, proxy.stream)
-        for reference in list(logging._handlerList):  # type: ignore[attr-defined]
-            handler = reference()
-            stream = getattr(handler, "stream", None)
+        for handler in _stream_handlers():
+            stream = handler.stream
             if isinstance(stream, _Above) and stream in self._proxies:
                 handler.stream = stream.stream
 
     def forked(self) -> None:
-        """In a forked child: the parent draws, and the child's output passes unchanged."""
+        """Restore the streams in a forked child; its parent goes on drawing."""
         self.lock = threading.RLock()
         self._drawn = 0
         if self.open:
@@ -124,8 +118,14 @@ class Region:
         self.stream.flush()
 
 
+def _stream_handlers() -> list[logging.StreamHandler[Any]]:
+    """Every handler that writes to a stream; logging has no public list of handlers."""
+    found = [reference() for reference in list(logging._handlerList)]  # type: ignore[attr-defined]
+    return [handler for handler in found if isinstance(handler, logging.StreamHandler) and hasattr(handler, "stream")]
+
+
 class _Above:
-    """A stream whose lines appear above a region; all but writing is the stream's own."""
+    """A stream whose complete lines are written above a region; other attributes are the stream's own."""
 
     def __init__(self, stream: TextIO, region: Region, name: str) -> None:
         self.stream = stream
@@ -151,7 +151,7 @@ class _Above:
             self.write(line)
 
     def flush(self) -> None:
-        """A line that was begun waits for its end: where it would be, the region is drawn."""
+        """Flush complete lines; an unfinished one is kept, as the region is drawn in its place."""
         self.stream.flush()
 
     def finish(self) -> None:
@@ -172,18 +172,11 @@ def _latest(begun: str) -> str:
     return begun[begun.rfind("\r", 0, -1) + 1 :]
 
 
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return bool(stream.isatty())
-    except Exception:
-        return False
-
-
 _REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    # Nothing is half written, and no buffer of a stream is locked, at the moment of the fork.
+    # So that the child inherits no half-written line and no locked buffer of a stream.
     for region in list(_REGIONS):
         region.lock.acquire()
 
@@ -192,7 +185,7 @@ def _in_parent() -> None:
     for region in list(_REGIONS):
         try:
             region.lock.release()
-        except RuntimeError:  # made while another thread forked
+        except RuntimeError:  # a region that was made while another thread forked
             continue
 
 
@@ -206,14 +199,14 @@ if hasattr(os, "register_at_fork"):
 
 
 _SLOWEST = 600.0
-"""Seconds between two lines of one task at most."""
+"""The longest interval between two lines of one task, in seconds."""
 
 
 class Lines:
-    """The lines that are due.
+    """Progress of running tasks as lines of text.
 
-    Of each running task one after `every` seconds, the next after as long again as it has taken, ten minutes at most:
-    a run of a day has some 150.
+    A task has its first line after `every` seconds, then intervals as long as it has run so far, of at least `every`
+    seconds and at most ten minutes: about 150 lines a day.
     """
 
     def __init__(self, status: Status, every: float) -> None:
@@ -223,18 +216,18 @@ class Lines:
         self._streams: dict[str, int] = {}
 
     def due(self) -> Iterator[str]:
-        """One line for each task that has not been spoken of for a while, and for its streams beside it."""
+        """A line for each task whose interval is over; after any, one for each stream that went on."""
         status = self._status()
         if status is None:
             return
-        spoke = False
+        said = False
         for task, depth in list(_running(status.tasks)):
             elapsed = task.elapsed
             if elapsed >= self._next.get(task, self._every):
                 self._next[task] = elapsed + min(max(self._every, elapsed), _SLOWEST)
                 yield "  " * depth + progress_words(task)
-                spoke = True
-        if spoke:
+                said = True
+        if said:
             yield from self._of_streams(status)
 
     def _of_streams(self, status: Status) -> Iterator[str]:
@@ -247,7 +240,7 @@ class Lines:
 
 
 def progress_words(task: Task) -> str:
-    """The progress of a task, in words."""
+    """The progress of a task: its count, time, rate and remaining time."""
     words = [duration(task.elapsed)]
     if task.total is not None:
         percent = "" if task.percent is None else f" ({task.percent} %)"
@@ -262,7 +255,7 @@ def progress_words(task: Task) -> str:
 
 
 def end_words(task: Task) -> str:
-    """The end of a task, in words."""
+    """The end of a task: its state, time, count and error."""
     done = count(task.done) if task.done or task.total is not None else ""
     total = f" of {count(task.total)}" if task.total is not None and task.total != task.done else ""
     words = [f"{task.state} in {duration(task.elapsed)}", *([done + total] if done else [])]
@@ -282,20 +275,21 @@ def _running(tasks: tuple[Task, ...]) -> Iterator[tuple[Task, int]]:
 _log = logging.getLogger("somatize.ui")
 
 _FLICKER = 0.1
+"""Seconds that a task runs before it is shown."""
 _ENDED = 20
-"""Lines about tasks that have ended which a notebook keeps showing."""
+"""Lines about ended tasks that a notebook keeps."""
 
 
 class Display:
     """Shows a Status until it is closed; made by `Status.display`, and a context manager.
 
-    On a terminal, running tasks and streams are drawn at its bottom ten times a second, and what is printed or logged
-    meanwhile goes above. Where output is a file, a pipe or a CI's log, lines are written: each root task when it ends,
-    and how far the running ones are every `every` seconds, seldomer the longer they take. In a notebook one output is
-    refreshed. With `logs`, the last so many log records are shown too, where they have no handler of their own.
+    On a terminal, running tasks and streams are drawn at its bottom ten times a second, and other output is written
+    above them. Where output is a file, a pipe or a CI's log, lines are written: one when a root task ends, and progress
+    of running tasks every `every` seconds, less often the longer they take. In a notebook one output is refreshed.
+    With `logs`, the last so many log records are shown too, where they have no handler of their own.
 
     Where ``RANK`` is set and not 0 nothing is shown, unless `all_ranks`. `live` forces the terminal's way, or the
-    file's; `file` is where it goes instead of standard output.
+    file's; `file` is written to instead of standard output.
     """
 
     def __init__(
@@ -313,14 +307,14 @@ class Display:
         self._way: Any = None
         self._status = weakref.ref(status)
         self._stop = threading.Event()
-        self._unsubscribe = _nothing
+        self._unsubscribe: Callable[[], object] = lambda: None
         if not all_ranks and os.environ.get("RANK", "0").strip() not in ("", "0"):
             return
         stream = file if file is not None else sys.stdout
         view = _View(status, logs)
         if live is None and file is None and notebook.kernel() is not None:
             self._way = _InNotebook(view)
-        elif live or (live is None and _can_move(stream)):
+        elif live or (live is None and has_cursor(stream) and not os.environ.get("CI")):
             self._way = _OnTerminal(view, stream)
         else:
             self._way = _InFile(status, stream, every)
@@ -332,7 +326,7 @@ class Display:
             ).start()
 
     def draw(self) -> None:
-        """Show how things are now. What goes wrong in it is logged, and ends the display, not the work."""
+        """Show the current state. An error is logged and ends the display, not the work."""
         if self._way is None:
             return
         if self._status() is None:
@@ -341,10 +335,14 @@ class Display:
         try:
             self._way.draw()
         except Exception:
-            self._broke()
+            self._finish(broken=True)
+            _log.exception("the display broke and shows nothing more; the work goes on")
 
     def close(self) -> None:
-        """Show no more, and leave the terminal as it was; a second call does nothing."""
+        """End the display and restore the terminal; a second call does nothing."""
+        self._finish(broken=False)
+
+    def _finish(self, *, broken: bool) -> None:
         way, self._way = self._way, None
         if way is None:
             return
@@ -352,21 +350,9 @@ class Display:
         self._unsubscribe()
         atexit.unregister(self.close)
         try:
-            way.close()
+            way.close(broken=broken)
         except Exception:
             _log.exception("the display could not be closed properly")
-
-    def _broke(self) -> None:
-        way, self._way = self._way, None
-        self._stop.set()
-        self._unsubscribe()
-        try:
-            if way is not None:
-                way.give_up()
-        except Exception:
-            _log.exception("the display could not be closed properly")
-        finally:
-            _log.exception("the display broke and shows nothing more; the work goes on")
 
     def __enter__(self) -> Self:
         return self
@@ -381,7 +367,7 @@ class _View:
     """The content of a display, rendered anew on each refresh."""
 
     def __init__(self, status: Status, logs: int) -> None:
-        self.status = weakref.ref(status)  # a display must not keep its Status from being dropped
+        self.status = weakref.ref(status)  # a display must not keep its Status alive
         self._logs = logs
 
     def now(self, rows: int | None = None) -> Any:
@@ -413,10 +399,7 @@ class _OnTerminal:
         region = self._region
         region.above(region.stream, literal(words, self._console.encoding) + "\n")
 
-    def close(self) -> None:
-        self._region.close()
-
-    def give_up(self) -> None:
+    def close(self, *, broken: bool) -> None:  # noqa: ARG002
         self._region.close()
 
 
@@ -431,20 +414,14 @@ class _InFile:
 
     def draw(self) -> None:
         for line in self._lines.due():
-            self._write(line)
+            self.ended(line)
 
     def ended(self, words: str) -> None:
-        self._write(words)
-
-    def _write(self, line: str) -> None:
-        self._stream.write(literal(line, self._encoding) + "\n")
+        self._stream.write(literal(words, self._encoding) + "\n")
         self._stream.flush()
 
-    def close(self) -> None:
-        """Nothing was changed."""
-
-    def give_up(self) -> None:
-        """Nothing was changed."""
+    def close(self, *, broken: bool) -> None:
+        """Do nothing: every line is written already."""
 
 
 class _InNotebook:
@@ -456,35 +433,30 @@ class _InNotebook:
         self._id = uuid4().hex
         self._ended: list[str] = []
         self._shown: tuple[str, str] | None = None
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # the refreshing thread draws, and the thread that closes it
 
     def draw(self) -> None:
-        with self._lock:  # drawn by its thread and, for the last time, by whoever closes it
-            self._draw()
-
-    def _draw(self) -> None:
-        view = self._view.now()
-        lines = [Text(literal(line), style="dim") for line in self._ended[-_ENDED:]]
-        bundle = html(Group(*lines, view) if view is not None else Group(*lines), 100)
-        if bundle != self._shown:
-            text, page = bundle
-            notebook.show({"text/plain": text, "text/html": page}, self._id, again=self._shown is not None)
-            self._shown = bundle
+        with self._lock:
+            view = self._view.now()
+            lines = [Text(literal(line), style="dim") for line in self._ended[-_ENDED:]]
+            bundle = html(Group(*lines, view) if view is not None else Group(*lines), 100)
+            if bundle != self._shown:
+                text, page = bundle
+                notebook.show({"text/plain": text, "text/html": page}, self._id, again=self._shown is not None)
+                self._shown = bundle
 
     def ended(self, words: str) -> None:
         self._ended.append(words)
 
-    def close(self) -> None:
-        self.draw()
-
-    def give_up(self) -> None:
-        """Nothing was changed."""
+    def close(self, *, broken: bool) -> None:
+        if not broken:
+            self.draw()
 
 
 class _TaskEndLine:
-    """A listener that has a line written for each root task that ends, where no log line says so already.
+    """A listener that writes a line for each root task that ends, unless a log line does.
 
-    The tasks of forwards are not among them: a training loop has one for each batch.
+    Tasks of forwards are left out: a training loop has one for each batch.
     """
 
     def __init__(self, way: Any) -> None:
@@ -509,16 +481,3 @@ def _refresh(reference: weakref.ref[Display], stop: threading.Event, pace: float
             return
         display.draw()
         del display
-
-
-def _can_move(stream: Any) -> bool:
-    """Whether `stream` is a terminal on which a cursor can move up."""
-    try:
-        terminal = bool(stream.isatty())
-    except Exception:
-        return False
-    return terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown") and not os.environ.get("CI")
-
-
-def _nothing() -> None:
-    """Nothing to undo."""
