@@ -321,15 +321,16 @@ _LINGERS = 5.0
 
 
 class Ticker:
-    """Calls `tick` again and again from a daemon thread, from `due` on until it answers that nothing is left to do.
+    """Calls `tick` each `pace` seconds from a daemon thread, from `due` on until it answers that nothing is left to do.
 
     `tick` is a bound method, held weakly: what it belongs to may be dropped meanwhile, and the thread then ends.
     """
 
-    __slots__ = ("__weakref__", "_due", "_living", "_pid", "_tick", "_wake", "stopped")
+    __slots__ = ("__weakref__", "_due", "_living", "_pace", "_pid", "_tick", "_wake", "stopped")
 
-    def __init__(self, tick: Callable[[], bool]) -> None:
+    def __init__(self, tick: Callable[[], bool], pace: float = PACE) -> None:
         self._tick = weakref.WeakMethod(tick)
+        self._pace = pace
         self.stopped = False
         self.renew()
 
@@ -381,7 +382,7 @@ def _look_again_and_again(reference: weakref.ref[Ticker]) -> None:
         ticker = reference()
         if ticker is None or ticker.stopped:
             return
-        wake = ticker._wake
+        wake, pace = ticker._wake, ticker._pace
         if ticker.look():
             due, idle_since = True, monotonic()
         else:
@@ -391,7 +392,7 @@ def _look_again_and_again(reference: weakref.ref[Ticker]) -> None:
                 return
         del ticker
         if due:
-            sleep(PACE)
+            sleep(pace)
         elif wake.wait(1.0):
             idle_since = monotonic()
-            sleep(PACE)
+            sleep(pace)

@@ -6,7 +6,6 @@ import logging
 import secrets
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
@@ -16,6 +15,7 @@ from somatize.status import Status
 from somatize.status.status import relayed
 from somatize.status.tasks import Event, EventKind, TaskEvent
 from somatize.status.throughput import Throughput
+from somatize.utils.interrupts import Ticker
 
 if TYPE_CHECKING:
     from somatize.status.tasks import Task
@@ -126,9 +126,9 @@ class Relay:
     def __init__(self, send: Callable[[list[Any]], None]) -> None:
         self._send = send
         self._pending: list[Any] = []
-        self._armed = False
         self._idle = 0
-        self._wake = threading.Semaphore(0)
+        self._sends = False
+        self._ticker = Ticker(self._look, WITHIN)
         self.lock = threading.RLock()
         self.active = False
         """Whether a trip is here to receive messages."""
@@ -137,7 +137,6 @@ class Relay:
         self.shows = False
         """Whether a status over there shows the tasks of node code."""
         self._showing: Showing | None = None
-        self._flusher: threading.Thread | None = None
 
     def opens(self, graph: Any) -> Relay:  # noqa: ARG002  as every opener
         """Its own sink, without facts that the client does not want."""
@@ -188,12 +187,7 @@ class Relay:
             self._pending.append(said)
             if len(self._pending) >= _MOST:
                 self._flush()
-            elif not self._armed:
-                self._armed = True
-                self._wake.release()
-                if self._flusher is None:
-                    self._flusher = threading.Thread(target=self._flush_soon, name="somatize-relay", daemon=True)
-                    self._flusher.start()
+        self._ticker.due()
 
     def taken(self) -> list[Any]:
         """The messages still to send; the caller holds the lock until they are sent."""
@@ -201,26 +195,22 @@ class Relay:
         return pending
 
     def _flush(self) -> None:
-        if self._pending:
-            self._send(self.taken())
+        if self._pending and self.active and not self._sends:  # which a signal's handler may come in the middle of
+            self._sends = True
+            try:
+                self._send(self.taken())
+            finally:
+                self._sends = False
 
-    def _flush_soon(self) -> None:
-        try:
-            while True:
-                self._wake.acquire()
-                while self._armed:
-                    time.sleep(WITHIN)
-                    self._look()
-        except Exception:  # the other side is gone, and this process soon too
-            return
-
-    def _look(self) -> None:
+    def _look(self) -> bool:
         """Send what there is. A new message wakes the thread only if it found nothing for a while."""
         with self.lock:
             self._idle = 0 if self._pending and self.active else self._idle + 1
-            self._armed = self._idle < _IDLE
-            if self.active:
+            try:
                 self._flush()
+            except Exception:  # the other side is gone, and this process soon too
+                return False
+            return self._idle < _IDLE
 
 
 class Records(logging.Handler):

@@ -260,3 +260,33 @@ def test_the_end_of_a_task_there_is_logged_once_and_here(broker: Broker, caplog:
     with caplog.at_level(logging.DEBUG, "somatize"), Status() as status:
         Graph.somatize(node(work).named("far").at("w1")).forward(1, broker=broker, watching=status)
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["mine"]
+
+
+def test_a_signals_handler_there_may_say_something_in_the_middle_of_anything(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def says(count: int, ctx: Any) -> int:
+        import itertools
+        import logging
+        import signal
+
+        numbers = itertools.count(1)
+
+        def came_in(*_: Any) -> None:
+            logging.getLogger("handler").warning("%d", next(numbers))
+
+        before = signal.signal(signal.SIGALRM, came_in)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        try:
+            for number in range(count):
+                ctx.tell({"fact": "said", "number": str(number)})
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        return next(numbers) - 1
+
+    seen: list[Any] = []
+    count = Graph.somatize(node(says).at("w1")).forward(5_000, broker=broker, watching=seen.append)
+    assert [fact["number"] for fact in seen if fact["fact"] == "said"] == [str(number) for number in range(5_000)]
+    assert sorted(int(record.getMessage()) for record in caplog.records) == list(range(1, count + 1))
+    assert count > 0
