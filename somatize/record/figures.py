@@ -1,7 +1,7 @@
 """Figures of what was recorded: `progress`, `spent` and `timeline`.
 
-They need plotly, ``pip install 'somatize[viz]'``, and raise `ExtraMissing` without it. With ``theme=None`` they read
-on a light page as on a dark one; ``"light"`` and ``"dark"`` bring their own background.
+They need plotly, ``pip install 'somatize[viz]'``, and raise `ExtraMissing` without it. With ``theme=None`` they are
+readable on a light and on a dark background; ``"light"`` and ``"dark"`` have a background of their own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 _SETTLED = 0.15
-"""Seconds without another change of the range before it is read again."""
+"""Seconds without another change of the range after which the range is read."""
 
 
 def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, theme: str | None, title: str) -> Any:
-    """A widget of these runs that shows more forwards of a range when it is zoomed into."""
+    """A widget of these runs that reads a range again, with more points, when the user zooms into it."""
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
     shown = plotly_backend.widget(picture.data, picture.layout)
     keys = keys_of(columns[0])
@@ -51,22 +51,21 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
 class Zoom:
     """Reads and draws a range again after the user zoomed, once the range is stable.
 
-    The reading waits for the kernel's loop where there is one, so it happens at the latest when the kernel is
-    idle; without a loop it happens at once.
+    With an event loop in the kernel the loop calls it, as soon as the kernel is idle; without one it happens at once.
     """
 
     def __init__(self, shown: FigureWidget, read: Callable[[ForwardRange], Picture], whole: Picture) -> None:
         self.shown = shown
         self.read = read
         self.whole = whole
-        # Its unit goes by the longest that is drawn. The other axes stay as the one who zooms has set them.
+        # The unit of durations depends on the longest that is drawn. The other axes stay as the user has set them.
         self.took = "yaxis" + next(str(trace["yaxis"])[1:] for trace in whole.data if trace["name"].endswith("took"))
         self.drawn = self._seen()
         self._waiting: Any = None
         self._busy = False
 
     def changed(self, _layout: Any = None, _range: Any = None) -> None:
-        """The range is another one."""
+        """The callback for a new range."""
         loop = _loop()
         if loop is None:
             self.draw()
@@ -76,7 +75,7 @@ class Zoom:
         self._waiting = loop.call_later(_SETTLED, self.draw)
 
     def draw(self) -> None:
-        """Draw the range that is shown now, read again; the whole as it was drawn at first."""
+        """Read and draw the range that is shown now; the first picture if that is the whole."""
         seen = self._seen()
         if seen == self.drawn or self._busy:
             return
@@ -95,7 +94,7 @@ class Zoom:
 
     def _seen(self) -> ForwardRange:
         low, high = self.shown.layout.xaxis.range or self.whole.layout["xaxis"]["range"]
-        # One more on either side, so that the line runs on to the edge.
+        # One more on either side, so that the line reaches the edges.
         return ForwardRange(max(0, int(low) - 1), max(0, int(high) + 1))
 
     def _covers(self, seen: ForwardRange) -> bool:
@@ -120,7 +119,7 @@ def _loop() -> Any:
 
 Names = str | Sequence[str]
 _NAMED, _NAME = 4, 28
-"""The number of runs a title names, and the number of letters of each name."""
+"""The most runs that a title names, and the most letters of each name."""
 
 
 def progress(
@@ -132,21 +131,21 @@ def progress(
     theme: str | None = None,
     widget: bool = False,
 ) -> Figure:
-    """Numbers said over the forwards of a run, and below them how long each forward took.
+    """Recorded numbers over the forwards of a run, and below them the duration of each forward.
 
-    `run` is one run or several, which are then compared; None is the only one there is. `of` is one said number or
-    several, named as for `curve`; None means the loss. It is drawn thin as it was said, and bold as a centred mean
-    over `smooth` said numbers (0 for none, None for a twentieth of them), which ends half as many before each end. With
-    None, a series that holds each of its values for a while, such as ``lr`` or ``epoch`` (at most a quarter of its
-    numbers differ from the one before), has no mean. A missing value is a gap; what is no finite number is told
-    in words; every forward that broke is marked; what two writers wrote is not joined. A long run is drawn with few
-    points that keep every extreme. Of ``"throughput.samples_per_s"`` and its like there is a line for each stream,
-    24 at most, joined from one window to the next; what streams said outside of any forward is drawn over their
-    batches. The first 24 runs have a look of their own, further ones are grey together; of
-    `of` the first hundred are drawn.
+    `run` is one run or several, which are then compared; None is the only run of the store. `of` is the name of one
+    number or several, as for `curve`; None means the loss. A thin line has the numbers as they were recorded, a bold
+    one their centred mean over `smooth` numbers (0 for none, None for a twentieth of them), which ends half as many
+    before each end. With None, a series whose values change rarely, such as ``lr`` or ``epoch`` (at most a quarter of
+    its numbers differ from the one before), has no mean. A missing value is a gap; values that are no finite number are
+    described in words; every forward that broke is marked; lines do not join what two writers wrote. A long run is
+    drawn with few points that keep every extreme. A number of streams, such as ``"throughput.samples_per_s"``, has a
+    line for each stream, 24 at most, joined from one window to the next; numbers of streams outside of any forward are
+    drawn over their batches. The first 24 runs have a line style of their own, further ones are grey; at most the
+    first hundred names of `of` are drawn.
 
-    With ``widget=True`` the answer is a widget for a notebook that reads and draws a range again which is zoomed
-    into. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
+    With ``widget=True`` the result is a widget for a notebook, which reads and draws a range again when the user zooms
+    into it. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
     """
     plotly_backend.require()
     names = several("of", of) if of is not None else ["loss"]
@@ -179,11 +178,11 @@ def _knows(store: Place, run: str | None, name: str) -> bool:
 
 
 def spent(store: Place, run: str | None = None, last: int | None = None, *, theme: str | None = None) -> Figure:
-    """The time of a run, or of its last N forwards, as a bar per node, slowest first, by host and device.
+    """The time of a run, or of its last N forwards, as a bar per node, longest first, by host and device.
 
-    Beside each stand its total, its share of all nodes' time, how often it had its turn and the mean; what was
-    recalled and what failed is drawn apart. Branches that ran at once, and a forward within a node, make more than the
-    clock showed. Reads every fact it covers. Raises as `progress` does.
+    Beside each are its total, its share of the time of all nodes, its number of turns and their mean; recalled and
+    failed turns are drawn apart. Parallel branches, and a forward within a node, make the total longer than the
+    forwards took. Reads all facts of these forwards. Raises as `progress` does.
     """
     plotly_backend.require()
     picture = spent_picture(spent_in(store, run, last), last=last, theme=theme)

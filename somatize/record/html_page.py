@@ -46,9 +46,9 @@ _LOGS, _TASKS = 200, 5000
 
 
 class Digest(NamedTuple):
-    """Data of a page collected in one pass: node totals, host rows, tasks, last logs, last throughput.
+    """The data of a page: node totals, host rows, tasks, last logs (of `said`), last throughput.
 
-    `whys` says why forwards broke.
+    `whys` has the errors of forwards that broke.
     """
 
     spent: list[Spent]
@@ -61,17 +61,17 @@ class Digest(NamedTuple):
 
 
 def digest(lines: RunLines) -> Digest:
-    """Reads every fact of a run once."""
-    return _Pass().over(lines)
+    """Read every fact of a run once."""
+    return _DigestPass().over(lines)
 
 
-class _Pass:
+class _DigestPass:
     def __init__(self) -> None:
         self.tally = NodeTally(apart=_RARE)
         self.hosts = Hosts()
         self.tasks: deque[tuple[int | None, Fact]] = deque(maxlen=_TASKS)
         self.logs: tuple[deque[dict[str, Any]], ...] = (deque(maxlen=_LOGS), deque(maxlen=_LOGS))
-        """Those of the run itself, and those of its forwards."""
+        """Log records of the run itself, and those of its forwards."""
         self.said = 0
         self.streams: dict[str, Fact] = {}
         self.whys: dict[int, str] = {}
@@ -121,12 +121,12 @@ _BARE = {"paper_bgcolor": "rgba(0,0,0,0)"}
 
 @dataclass
 class Figures:
-    """Figures by the names they have in a page."""
+    """Figures by name, each for a light and a dark page."""
 
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, name: str, draw: Draw) -> None:
-        """Draw one for each look."""
+        """Draw a figure for both looks, which share its data if that is equal."""
         made: dict[str, dict[str, Any]] = {}
         for shade in LOOKS:
             picture = draw(shade)
@@ -138,7 +138,7 @@ class Figures:
         self.held[name] = made
 
     def script(self) -> str:
-        """All of them as JSON that can stand in a page."""
+        """All of them as JSON that is safe in a script element."""
         try:
             words = json.dumps(self.held, default=list, separators=(",", ":"), allow_nan=False)
         except ValueError:
@@ -147,7 +147,7 @@ class Figures:
 
 
 def _finite(value: Any) -> Any:
-    """The same, with nothing where there is no finite number: JSON has none such."""
+    """The value with null for numbers that are not finite, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(held) for key, held in value.items()}
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The panels of a figure, one above the other over one axis, and their axes of values."""
+"""The panels of a figure, one above the other over a shared x axis, and their axes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ALONE, _ONE_OF_SEVERAL, _TOOK, _BETWEEN, _AXIS = 250, 160, 110, 44, 34
 _APART, _APART_TOOK = 1e4, 30.0
 """Ratios above which an axis is logarithmic: highest to lowest, and for durations highest to median."""
 _LEAST, _MOST = 1e-280, 1e300
-"""Between these plotly can divide a linear axis; beyond, the digits of numbers are drawn on it."""
+"""The absolute values between which plotly can place ticks on a linear axis."""
 _TICKS = 7
 
 
 class Panel(NamedTuple):
-    """A stretch of the figure's height, in parts of it from below; `axis` is the number of its axis of values."""
+    """A panel between two heights, as fractions of the figure from below; `axis` is the number of its y axis."""
 
     name: str
     axis: int
@@ -35,7 +35,7 @@ class Panel(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Its middle, in parts of the figure's height."""
+        """Its middle, as a fraction of the figure's height."""
         return (self.low + self.high) / 2
 
     @property
@@ -45,9 +45,9 @@ class Panel(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """The panels over forwards, the last of them ``took``; above them those over batches; the height of all in pixels.
+    """The panels over forwards, the last of them ``took``, those over batches above them, and the height in pixels.
 
-    The axis that follows those of the panels over forwards is left for what is marked across the first of them.
+    The number after the y axes of the panels over forwards is free for marks across the first panel.
     """
 
     forwards: list[Panel]
@@ -56,7 +56,7 @@ class Panels(NamedTuple):
 
 
 def place_panels(names: Sequence[str], batches: Sequence[str] = ()) -> Panels:
-    """A panel for each name, one below them called ``took``, and above all one for each name over batches."""
+    """Panels from the top: one for each name over batches, one for each name over forwards, and ``took``."""
     each = _ALONE if len(names) + len(batches) <= 1 else _ONE_OF_SEVERAL
     heights = [each] * (len(batches) + len(names)) + [_TOOK]
     whole = sum(heights) + _BETWEEN * (len(heights) - 1) + (_AXIS if batches else 0)
@@ -70,7 +70,7 @@ def place_panels(names: Sequence[str], batches: Sequence[str] = ()) -> Panels:
 
 
 class Extent(NamedTuple):
-    """The lowest, the highest and the middle one of the numbers that are drawn."""
+    """The minimum, maximum and median of the numbers that are drawn."""
 
     low: float
     high: float
@@ -78,14 +78,14 @@ class Extent(NamedTuple):
 
 
 def extent_of(drawn: Sequence[float]) -> Extent | None:
-    """The extent of these numbers; None if there are none."""
+    """The extent of these numbers, None without numbers."""
     return Extent(min(drawn), max(drawn), median_low(drawn)) if drawn else None
 
 
 class AxisScale(NamedTuple):
-    """The scale of a panel: numbers divided by `size`, on a logarithmic or a linear axis.
+    """The scale of a panel: numbers are divided by `size`, on a linear or a logarithmic axis.
 
-    `words` say so, after the panel's name.
+    `words` describe it, and follow the panel's name.
     """
 
     size: float = 1.0
@@ -109,12 +109,12 @@ def scale_of(extent: Extent | None) -> AxisScale:
 
 
 def is_duration(name: str) -> bool:
-    """Whether a number of this name is one of microseconds, as facts name those."""
+    """True for a name of a number in microseconds: facts give these the suffix ``_us``."""
     return name.endswith("_us")
 
 
 def scale_of_durations(extent: Extent | None) -> AxisScale:
-    """The scale of durations in microseconds: the unit that fits them, or several on a logarithmic axis."""
+    """The scale of durations in microseconds: the unit that fits the longest, or a logarithmic axis."""
     unit, size = themes.unit(extent.high if extent else 0.0)
     if extent and extent.low > 0 and extent.high / extent.middle > _APART_TOOK:
         return AxisScale(size, ", log scale", logarithmic=True)
@@ -124,7 +124,7 @@ def scale_of_durations(extent: Extent | None) -> AxisScale:
 def value_axis(
     look: Theme, panel: Panel, extent: Extent | None, scale: AxisScale, *, durations: bool = False
 ) -> dict[str, Any]:
-    """The axis of values of a panel; with nothing to draw it has no numbers on it."""
+    """The y axis of a panel, without tick labels if there is nothing to draw."""
     common: dict[str, Any] = {
         "domain": [panel.low, panel.high],
         "anchor": panel.x,
@@ -145,7 +145,7 @@ def value_axis(
 
 
 def count_axis(look: Theme, panel: Panel, spans: Sequence[tuple[int, int]], what: str) -> dict[str, Any]:
-    """The axis of forwards, or of batches, below a panel; with no span to show it has no numbers on it."""
+    """The x axis of forwards or batches below a panel, without tick labels if `spans` is empty."""
     low = min((first for first, _ in spans), default=0)
     high = max((last for _, last in spans), default=1)
     room = max(0.5, (high - low) * 0.02)
@@ -169,7 +169,7 @@ _Ticks = list[tuple[float, str]]
 
 
 def _log_ticks(low: float, high: float, _size: float) -> _Ticks:
-    """A few round numbers between two powers of ten."""
+    """A few round numbers as ticks, given the logarithms of the ends of the axis."""
     for digits, every in (((1, 2, 5), 1), *(((1,), every) for every in (1, 2, 3, 5, 10, 20, 50, 100, 200))):
         powers = range(math.ceil((low - 1) / every) * every, math.floor(high) + 1, every)
         ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
@@ -191,7 +191,7 @@ _DURATIONS: Sequence[Sequence[float]] = (
 
 
 def _duration_ticks(low: float, high: float, size: float) -> _Ticks:
-    """A few round durations between two powers of ten of `size` microseconds, each in its own unit."""
+    """A few round durations, each in its own unit, given the logarithms of the ends in units of `size` microseconds."""
     for round_ones in _DURATIONS:
         ticks = [us for us in round_ones if low <= math.log10(us / size) <= high]
         if len(ticks) <= _TICKS:
@@ -200,7 +200,7 @@ def _duration_ticks(low: float, high: float, size: float) -> _Ticks:
 
 
 def _room(low: float, high: float, *, from_zero: bool) -> list[float]:
-    """A range with a margin, also for a single number."""
+    """The range of an axis with a margin, also around a single number."""
     if from_zero and low >= 0:
         return [0.0, high * 1.08 if high else 1.0]
     room = (high - low) * 0.06

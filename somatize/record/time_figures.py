@@ -1,4 +1,4 @@
-"""Time figures: bars per node over many forwards, and one forward on a time axis."""
+"""Figures of time: total time per node over many forwards, and the timeline of one forward."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .reader import ENDINGS, Spent, Where
 
 _MOST = 40
 _SPENT_ROW, _TWO, _BAR, _FIRST, _SPENT_TO_LEGEND = 40, 50, 0.36, 0.8, 32
-"""Heights in pixels: a node, one with two lines; in parts of these: its bar, its offset, the axis."""
+"""Heights in pixels: a row, a row with two lines; as fractions of a row: the bar, the top margin; then the legend."""
 _WIDTH, _LETTER, _SMALL, _LINE = 365.0, 7.0, 6.0, 40
-"""A narrow figure's width, that of a letter of either size, and how many of them leave a name room beside them."""
+"""The width of a narrow figure and of letters of both sizes; the longest line of numbers beside a name."""
 _PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
 
 
 def spent_picture(total: Total, *, last: int | None = None, theme: str | None = None) -> Picture:
-    """The nodes of a run, slowest first; beyond the first forty they are one bar together."""
+    """The total time of each node of a run, longest first; those after the first forty share one bar."""
     look = themes.theme_of(theme)
     rows = _spent_rows(total.spent)
     unit, size = themes.unit(max((row.us for row in rows), default=0))
@@ -79,7 +79,7 @@ def _spent_notes(total: Total, last: int | None) -> list[str]:
 
 
 def _places(rows: Sequence[Spent]) -> list[Where]:
-    """The places, those where most time went first, but that of plain nodes before all."""
+    """The places by time spent, longest first, after the process itself."""
     spent: dict[Where, int] = {}
     for row in rows:
         for (where, _), (_, us) in row.turns.items():
@@ -88,7 +88,7 @@ def _places(rows: Sequence[Spent]) -> list[Where]:
 
 
 def _is_explained(rows: Sequence[Spent]) -> bool:
-    """Whether there is more than one kind of bar, so that a legend says something."""
+    """True if there is more than one kind of bar, so that a legend is needed."""
     return len({key for row in rows for key in row.turns}) > 1
 
 
@@ -156,7 +156,7 @@ def _share(us: int, whole: int) -> str:
 
 
 def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
-    """Above each bar its node at the left, and at the right how long in all, its share, and how long each time."""
+    """The labels above each bar: the node at the left; at the right its total time, share, and mean time."""
     whole = sum(row.us for row in rows)
     made = []
     for place, row in enumerate(rows):
@@ -168,7 +168,7 @@ def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
 
 
 def _numbers(row: Spent, whole: int) -> list[str]:
-    """The numbers at the right of a node, in one line, or in two if the name needs the room."""
+    """The numbers at the right of a node, in two lines if one would be too long."""
     words = [themes.took(row.us), _share(row.us, whole)]
     if row.mean_us is not None:
         words.append(f"{row.count('ran'):,} × {themes.took(row.mean_us)}")
@@ -192,18 +192,18 @@ def _label(look: Theme, place: int, x: int, side: str, words: str) -> dict[str, 
 
 
 _EACH_ITS_ROW = 60
-"""Up to how many turns each has a row with its name; beyond, turns that do not overlap share one."""
+"""The most turns that have a row each; above that, turns that do not overlap share rows."""
 _TIMELINE_ROW, _PACKED, _TIMELINE_TO_LEGEND = 22, 12, 32
 _LABEL = 20
 """The number of letters of a name beside its row."""
 _BEFORE = {"left": "to ", "failed": "✗ "}
-"""Prefixes of names: a failed turn may be too short to be seen."""
+"""Prefixes of the names of turns, as a failed turn may be too short to be visible."""
 _INSIDE = 3
-"""The number of nodes named in which an unfinished forward was last seen."""
+"""The most nodes that are named in which an unfinished forward was."""
 
 
 def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
-    """The turns of a forward from its start to its end. Times are as they were told."""
+    """The turns of a forward from its start to its end, at the times that its facts tell."""
     look = themes.theme_of(theme)
     rows, packed = _timeline_rows(one.turns)
     count = max(rows, default=0) + 1
@@ -253,7 +253,7 @@ def _timeline_notes(one: OneForward, *, packed: bool) -> list[str]:
 
 
 def _timeline_rows(turns: Sequence[NodeTurn]) -> tuple[list[int], bool]:
-    """The row of each turn, and whether rows are shared."""
+    """The row of each turn, and True if turns share rows."""
     if len(turns) <= _EACH_ITS_ROW:
         return list(range(len(turns))), False
     return lanes_of((turn.began, turn.end) for turn in turns), True
@@ -311,7 +311,7 @@ def _names(look: Theme, turns: Sequence[NodeTurn], count: int, *, packed: bool) 
 
 
 def _trips(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[dict[str, Any]]:
-    """A frame from a round trip down over the turns that belong to it."""
+    """A frame around each round trip and the turns within it."""
     frames = []
     for place, trip in enumerate(turns):
         if trip.ending == "left":
@@ -332,7 +332,7 @@ def _trips(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[
 
 
 def _end(one: OneForward, at: float, count: int) -> dict[str, Any]:
-    """The moment at which a forward broke, or up to which anything is known of it."""
+    """A line at the moment at which a forward broke, or up to which its facts go."""
     return {
         "type": "scatter",
         "name": one.state,
