@@ -1,7 +1,7 @@
-"""The `somatize` command: what was recorded, read, watched and kept in order from a terminal.
+"""The `somatize` command, which reads, watches, exports and maintains stores.
 
 `command` is the group; the module of a subcommand is imported when it is called. They share `arguments` (the PATH of a
-store, a RUN of it), `answers` (rows as a table, as JSON or as CSV) and `exit_codes` (an error as a sentence).
+store, a RUN), `answers` (rows as a table, JSON or CSV) and `exit_codes` (errors as sentences).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Answers of subcommands: tables for people, JSON or CSV for programs.
+"""Output of subcommands: tables for people, JSON or CSV for programs.
 
-What there is no room for goes in the order in which the columns say they are worth: first text is cut in its middle,
-then whole columns are left out. Where output is no terminal nothing is cut, as it is some other program that reads.
+A table that is wider than the terminal is fitted by the priorities of its columns: first text is shortened, then
+columns are left out. Where output is no terminal nothing is cut, as another program reads it.
 
-Both have the values as the readers give them. In JSON a number that is none (``nan``, ``inf``, ``-inf``) is that text,
-as it is in a fact; in CSV nothing stands for None, and a list or a mapping is written as JSON.
+JSON and CSV have the values as the readers return them. In JSON ``nan``, ``inf`` and ``-inf`` are texts, as in facts;
+in CSV None is empty, and a list or a mapping is written as JSON.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def size(number: float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """A whole number, nothing for zero: in a column of counts, what is there is to be seen."""
+    """A whole number; empty for zero, so that other counts in a column stand out."""
     return f"{number:,.0f}" if number else ""
 
 
 def clock(when: float | None) -> str:
-    """An instant in the time of this machine: the hour of what is less than a day old, the date of what is older."""
+    """An instant in local time; with the date where it is a day old or older."""
     return "" if when is None else _clock(int(when), int(time.time()))
 
 
@@ -74,7 +74,7 @@ def ago(when: float | None) -> str:
 
 
 def number(said: object) -> str:
-    """A number, or the text of one, in five digits; what is no number as it is."""
+    """A number, or the text of one, in five digits; other text unchanged."""
     if said is None:
         return ""
     try:
@@ -85,7 +85,7 @@ def number(said: object) -> str:
 
 
 def listed(words: Iterable[object]) -> str:
-    """Several words in one cell."""
+    """Several values in one cell."""
     return ", ".join(map(str, words))
 
 
@@ -259,24 +259,24 @@ def _print_all(rows: Sequence[Row], columns: Sequence[TextColumn], encoding: str
 
 F = TypeVar("F", bound=Callable[..., Any])
 Pages: TypeAlias = Callable[[], Iterable[Sequence[Row]]]
-"""Rows, many at a time; each call goes through them from the start."""
+"""Returns rows in batches; each call reads them from the start."""
 
 _AROUND = 4
-"""Lines of a terminal beside a table's rows: its head, what is said below, the prompt."""
+"""Lines of a terminal beside a table's rows: its head, a note below it, the prompt."""
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 """Characters that a terminal interprets, or that reorder or hide their neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The output format of this call."""
+    """Writes the result of a subcommand in the format that was asked for."""
 
     json: bool = False
     csv: bool = False
 
     @property
     def is_table(self) -> bool:
-        """Whether people read it."""
+        """Whether it is written for people."""
         return not (self.json or self.csv)
 
     def room(self) -> int | None:
@@ -288,7 +288,7 @@ class Answer:
     def rows(
         self, rows: Sequence[Row], columns: Sequence[TextColumn], fields: Sequence[str], *, none: str = ""
     ) -> None:
-        """Write rows; `fields` heads a CSV that has none, and `none` is said in place of an empty table."""
+        """Write rows; `fields` are the heads of a CSV without rows, and `none` is printed instead of an empty table."""
         if not self.is_table:
             self.pages(
                 lambda: (rows[at : at + _ROWS_AT_ONCE] for at in range(0, len(rows), _ROWS_AT_ONCE)), heads=fields
@@ -322,10 +322,10 @@ class Answer:
             self.note(f"the {'first' if first else 'last'} {most:,} of {len(rows):,} {of}; more: {more}")
 
     def pages(self, pages: Pages, *, fields: Sequence[str] = (), heads: Sequence[str] = ()) -> None:
-        """Write rows for a program, as they come.
+        """Write rows for a program in batches.
 
-        Each has just these `fields`; where that is not known, `heads` are those of a CSV without rows, and the rows of
-        one are gone through twice, as only the last may have what the last column is for.
+        Each row has these `fields`. If they are not known, a CSV reads the rows twice, first for all of their fields;
+        `heads` are those of a CSV without rows.
         """
         if self.json:
             _json_rows(pages())
@@ -337,12 +337,12 @@ class Answer:
         self.rows([row], (), tuple(row)) if not self.is_table else self.say(words)
 
     def say(self, words: str) -> None:
-        """A line that belongs to a table."""
+        """Print a line if output is a table."""
         if self.is_table:
             _line(words, "")
 
     def note(self, words: str) -> None:
-        """A line below a table, for who reads it on a terminal."""
+        """Print a line below a table if output is a terminal."""
         if self.is_table and sys.stdout.isatty():
             _line(words, "dim")
 
@@ -353,7 +353,7 @@ def _line(words: str, style: str) -> None:
 
 
 def answering(function: F) -> F:
-    """Give a command ``--json`` and ``--csv``, and hand it an `Answer`."""
+    """Add ``--json`` and ``--csv`` to a command, and pass it an `Answer`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Write JSON: values as the readers give them.")
     @click.option("--csv", "as_csv", is_flag=True, help="Write CSV, with a line of heads.")
@@ -372,7 +372,7 @@ def write_json(value: object) -> None:
 
 
 def _json_rows(pages: Iterable[Sequence[Row]]) -> None:
-    """An array with a line for each row, so that a long one can be read as it comes."""
+    """Write an array with a line for each row, so that a reader can start before the end."""
     encode = _json()
     before = "["
     for rows in pages:
@@ -392,7 +392,7 @@ def _json() -> Callable[[object], str]:
             text = encode(value)
         except ValueError:
             text = encode(_told(value))
-        # What JSON may hold as it is, but a terminal obeys or shows turned round: written as the escape it also has.
+        # JSON may hold control characters and direction marks unescaped, which a terminal would interpret.
         return text if text.isascii() and "\x7f" not in text else _OBEYED.sub(_as_json_escape, text)
 
     return made
@@ -403,7 +403,7 @@ def _as_json_escape(found: re.Match[str]) -> str:
 
 
 def _told(value: object) -> object:
-    """The same value, with the text of each number that JSON has none for."""
+    """The same value with ``nan`` and infinities as text, which JSON has no numbers for."""
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, Mapping):
@@ -424,7 +424,7 @@ def _fields_of(pages: Pages) -> list[str]:
 
 
 def _csv_rows(pages: Pages, names: Sequence[str]) -> None:
-    """Write CSV: in a pipe each text as it is, on a terminal an escape for what that would obey."""
+    """Write CSV; on a terminal, control characters are escaped."""
     encode = _json()
     on_terminal = sys.stdout.isatty()
     _csv_page([list(map(_escaped, names)) if on_terminal else names])

@@ -1,4 +1,4 @@
-"""Arguments of subcommands: the PATH of a store, a RUN of it, and how much is asked for."""
+"""Arguments and options that subcommands share: the PATH of a store, a RUN, and limits on the rows shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMED = 3
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[Store]:
-    """The store at `path`, to be read; nothing is made there. Raises `NoStore`, saying what is there instead."""
+    """Open the store at `path` for reading. Raises `NoStore`, which describes what is there instead."""
     from somatize.store.store import Store
 
     place = Path(path)
@@ -42,7 +42,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[Store]:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[Store]:
-    """The store at `path`, to be changed. Raises `StoreReadOnly` before anything is asked or done."""
+    """Open the store at `path` for changes. Raises `StoreReadOnly` before anything is done."""
     with reading(path) as store:
         if not store.opened.writable:
             raise StoreReadOnly(f"{path} may only be read: its files or directory are not writable")
@@ -50,7 +50,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Store]:
 
 
 def is_store(path: Path) -> bool:
-    """Whether there is a store at a place, be it damaged."""
+    """Whether there is a store at a path, possibly damaged."""
     try:
         return (path / _FORMAT).is_file()
     except OSError:
@@ -58,12 +58,12 @@ def is_store(path: Path) -> bool:
 
 
 def store_around(path: Path) -> Path | None:
-    """The store that a place lies inside of, if there is anything at that place."""
+    """The store whose directory contains an existing path; None if there is none."""
     return next((one for one in path.absolute().parents if is_store(one)), None) if path.exists() else None
 
 
 def what_it_is(path: Path) -> str:
-    """A sentence on a place that is no store: what it is, and what to do."""
+    """A sentence on a path that is no store: what it is, and what to do."""
     around = store_around(path)
     if around is not None:
         return f"{path} lies inside of the store {around}; give that"
@@ -117,7 +117,7 @@ def names_of(store: Store) -> list[str]:
 
 
 def run_named(store: Store, run: str | None) -> str:
-    """The run that is meant: the one of that name, or the only one. Raises `UnknownRun` and `WhichRun`."""
+    """The run of that name, or the only one without a name. Raises `UnknownRun` and `WhichRun`."""
     from somatize.store.run_reader import find_run, look
 
     if run and look(store.opened, lambda view: find_run(view.reading, run)) is not None:
@@ -139,7 +139,7 @@ def _which(path: Path, known: list[str]) -> str:
 
 
 def _alike(run: str, known: list[str]) -> str:
-    """The names that a mistyped one may stand for: those it is a part of, else the one that looks most like it."""
+    """A suggestion for a mistyped name: the names that contain it, else the most similar one."""
     near = [name for name in known if run.casefold() in name.casefold()][-_NAMED:] if run else []
     near = near or get_close_matches(run, known, n=1, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -166,7 +166,7 @@ class ReadingCommand(click.Command):
         self.examples = (*(f"somatize {example}" for example in examples), *lines)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words of the line; one that looks like an option may be a name."""
+        """Parse the command line; the error for an unknown short option explains ``--``."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -198,8 +198,8 @@ class RunName(click.ParamType):  # type: ignore[type-arg]
     name = "run"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The runs of the store that was given before, the newest first; less those whose names no line can hold."""
-        place = ctx.params.get("path") or next(map(Path, ctx.args), None)  # an option that lacks its value stops it all
+        """The runs of the store at PATH, the newest first, without names that have control characters."""
+        place = ctx.params.get("path") or next(map(Path, ctx.args), None)  # unparsed if an option lacks its value
         taken = ctx.params.get(param.name or "") or ()
         names = [] if place is None else _names(place)
         found = (name for name in reversed(names) if name.startswith(incomplete) and name not in taken)
@@ -211,7 +211,7 @@ def _names(place: Path) -> list[str]:
         with reading(place) as store:
             return names_of(store)
     except Exception:
-        return []  # who completes a word is told nothing: the command will tell
+        return []  # completion shows no errors; the command itself will
 
 
 class DurationParameter(click.ParamType):  # type: ignore[type-arg]
@@ -220,7 +220,7 @@ class DurationParameter(click.ParamType):  # type: ignore[type-arg]
     name = "span"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Its seconds."""
+        """The number of seconds."""
         if isinstance(value, int | float):
             return float(value)
         found = _SPAN.fullmatch(value)
@@ -235,7 +235,7 @@ class Instant(click.ParamType):  # type: ignore[type-arg]
     name = "when"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Its seconds since 1970."""
+        """The seconds since 1970."""
         if isinstance(value, int | float):
             return float(value)
         found = _SPAN.fullmatch(value.removesuffix("ago"))
@@ -253,7 +253,7 @@ class SizeParameter(click.ParamType):  # type: ignore[type-arg]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Its bytes."""
+        """The number of bytes."""
         from somatize.store.values import bytes_of
 
         try:
@@ -266,12 +266,12 @@ SPAN, INSTANT, SIZE = DurationParameter(), Instant(), SizeParameter()
 
 
 def path_argument(function: F) -> F:
-    """PATH: where the store lies; given on as a `pathlib.Path`."""
+    """PATH: the directory of the store, as a `pathlib.Path`."""
     return click.argument("path", type=_StorePath(path_type=Path))(function)
 
 
 def run_argument(function: F) -> F:
-    """[RUN]: which run; None where it was left out."""
+    """[RUN]: the name of a run; None if it was left out."""
     return click.argument("run", type=RunName(), required=False)(function)
 
 
@@ -287,5 +287,5 @@ def since_option(function: F) -> F:
 
 
 def all_option(function: F) -> F:
-    """``--all``: more than fits the terminal."""
+    """``--all``: also rows that do not fit the terminal."""
     return click.option("--all", "every", is_flag=True, help="All of them, also on a terminal.")(function)

@@ -73,7 +73,7 @@ _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 class Commands(click.Group):
-    """A group that imports a subcommand when it is asked for."""
+    """A group that imports a subcommand when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Every name, in the order of the sections."""
@@ -91,7 +91,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand that the first word names; a word that names none is refused with the nearest."""
+        """The subcommand that the first word names; the error for an unknown one suggests the most similar."""
         if args and args[0] not in _ENTRIES and not args[0].startswith("-") and not ctx.resilient_parsing:
             close = get_close_matches(args[0], _ENTRIES, n=1, cutoff=0.5)
             near = f" Did you mean {close[0]!r}?" if close else ""
@@ -99,20 +99,20 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The sections, without importing what they list."""
+        """List the subcommands by section, without importing them."""
         for title, entries in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.says) for name, entry in entries.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The subcommands that begin so, without importing them; and options."""
+        """The subcommands that begin with `incomplete`, without importing them; otherwise options."""
         found = [
             CompletionItem(name, help=entry.says) for name, entry in _ENTRIES.items() if name.startswith(incomplete)
         ]
         return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; what goes wrong ends it with a sentence and a code."""
+        """Run the subcommand; an error ends it with a sentence and an exit code."""
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
@@ -129,7 +129,7 @@ class Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             try:
                 sys.stdout.flush()
-            except OSError:  # it is said already: that is what went wrong
+            except OSError:  # reported already
                 _let_go_of_output()
             raise
         except Exception:
@@ -139,7 +139,7 @@ class Commands(click.Group):
 
 
 def _let_go_of_output() -> None:
-    """Let what is not written yet go where nobody reads it: it would fail once more as the process ends."""
+    """Discard buffered output: writing it at the end of the process would fail once more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -162,12 +162,12 @@ def somatize() -> None:
 
 
 VARIABLE = "_SOMATIZE_COMPLETE"
-"""The variable by which a shell asks for completions; the command then does nothing else."""
+"""The environment variable by which a shell requests completions instead of running the command."""
 
 _SHELLS = ("bash", "zsh", "fish")
 
-# Bash takes a word apart at each "=" and ":", of which names of runs are full, and gives back an answer unquoted. So
-# it is told the line, and answers with what comes after the last of these letters, quoted.
+# Click's script for bash fails for names of runs: bash splits words at each "=" and ":", and inserts a completion
+# without quoting it. This one passes the line as typed, and returns the quoted rest after the last such character.
 _BASH = r"""%(complete_func)s() {
     local line=${COMP_LINE:0:COMP_POINT} cur=${COMP_WORDS[COMP_CWORD]} answer type value word before
     answer=$(env COMP_LINE="$line" %(complete_var)s=bash_complete "$1")
@@ -190,12 +190,12 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class Bash(BashComplete):
-    """Bash, told the line as it was typed."""
+    """Completion for bash, from the line as typed."""
 
     source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The whole words before the one that is being typed, and that."""
+        """The complete words before the one that is being typed, and that one."""
         from click.shell_completion import split_arg_string  # type: ignore[attr-defined,unused-ignore]
 
         line = os.environ["COMP_LINE"]
@@ -205,12 +205,12 @@ class Bash(BashComplete):
         return words[1:], begun
 
     def format_completion(self, item: click.shell_completion.CompletionItem) -> str:  # type: ignore[type-arg,unused-ignore]
-        """A line: its type, the word as far as it was typed, the word."""
+        """A line: the type, the word as far as it was typed, the completed word."""
         return f"{item.type}\x1f{self._begun}\x1f{item.value}"
 
 
 class Fish(FishComplete):
-    """Fish, told the whole of a word that has a comma in it, as names of runs have."""
+    """Completion for fish; click's script cuts a completion at its first comma, which names of runs may have."""
 
     source_template = FishComplete.source_template.replace('string split "," ', 'string split --max 1 "," ')
 

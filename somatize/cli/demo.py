@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 Batch = tuple[list[list[float]], list[int]]
-"""Images, and the digit that each shows."""
+"""Images and their digits."""
 _CLASSES = 10
 _BRIGHTEST = 16.0
 
 
 class Pick(Node):
-    """Numbers of images to the images themselves."""
+    """Maps numbers of images to the images and their digits."""
 
     def __init__(self, digits: Digits) -> None:
         self._digits = digits
@@ -48,7 +48,7 @@ class Pick(Node):
 
 
 class ScalePixels(Node):
-    """Pixels from 0 to 1, and a one beside them for what is there of a digit before anything is seen."""
+    """Scales pixels to 0..1, and appends a constant one for the bias."""
 
     def forward(self, batch: Batch, ctx: Ctx) -> Batch:  # noqa: ARG002
         """The same batch, scaled."""
@@ -57,7 +57,7 @@ class ScalePixels(Node):
 
 
 class Learn(Node):
-    """A step of softmax regression; it hands on what it held for right before the step."""
+    """A step of softmax regression; returns the predictions of before the step."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -95,17 +95,17 @@ class Learn(Node):
 
 
 class Score(Node):
-    """The share of a batch that was read right."""
+    """The share of a batch that was predicted correctly."""
 
     def forward(self, read: tuple[list[int], list[int]], ctx: Ctx) -> float:
-        """Said as `accuracy`, too."""
+        """The accuracy of the batch, also told as the fact `accuracy`."""
         right = sum(map(int.__eq__, *read)) / len(read[1])
         ctx.tell({"fact": "accuracy", "value": right})
         return right
 
 
 def reader(digits: Digits, learn: Learn) -> Graph:
-    """The graph: pick the images, scale them, learn of them, say how well they were read."""
+    """The graph of the demo: pick images, scale them, learn from them, score the predictions."""
     return Graph.somatize(
         Pick(digits).named("pick") >> ScalePixels().named("scale") >> learn.named("learn") >> Score().named("score")
     )
@@ -149,7 +149,7 @@ def _free_name(store: Store) -> str:
 
 
 def _learn(store: Store, run: str, epochs: int) -> tuple[int, int]:
-    """Record the run; how many of the images that it never saw it then reads right, and of how many."""
+    """Record the run; return how many images of the test set it predicts correctly, and how many there are."""
     from somatize.record import Recorder
     from somatize.status import Status
 
@@ -172,7 +172,7 @@ def _learn(store: Store, run: str, epochs: int) -> tuple[int, int]:
 
 
 def _fail(graph: Any, recorder: Any) -> None:
-    """A forward that breaks, on purpose: what a record is for."""
+    """Run a forward that breaks on purpose, to have an error on record."""
     from . import digits
 
     try:
@@ -189,7 +189,7 @@ def _tested(known: Any, learn: Learn) -> int:
 
 
 def _tell(store: Store, run: str, right: float, of: int) -> None:
-    """Print what was recorded, as readers give it."""
+    """Print a summary of the run from the readers."""
     from somatize import record
 
     (row,) = [row for row in record.runs(store) if row["run"] == run]

@@ -1,4 +1,4 @@
-"""Failure of a command: a sentence on standard error, and an exit code."""
+"""Exit codes of the command, and its errors as sentences on standard error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODES = (
     (INTERRUPTED, "interrupted with Ctrl-C"),
     (CLOSED, "nobody reads the output any more, as with head"),
 )
-"""Every exit code, and what it says."""
+"""Every exit code with its meaning."""
 
 _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NoStore, ABSENT),
@@ -46,7 +46,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
 
 
 class Refused(click.ClickException):
-    """A sentence for standard error, and the code to exit with."""
+    """An error with a sentence for standard error and an exit code."""
 
     def __init__(self, message: str, code: int = REFUSED) -> None:
         super().__init__(message)
@@ -63,12 +63,12 @@ class Refused(click.ClickException):
 
 
 def say(words: str, file: IO[Any] | None = None) -> None:
-    """Print a sentence on standard error, under the command's name."""
+    """Print a sentence on standard error, after the command's name."""
     click.echo(f"somatize: {printable(words)}", file=file or sys.stderr, color=False)
 
 
 def printable(words: str) -> str:
-    """`words` such that a terminal shows them: no escape sequence of a name reaches it."""
+    """`words` with control characters escaped, newlines excepted; as `literal` does, but without importing Rich."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
         for letter in words
@@ -76,13 +76,13 @@ def printable(words: str) -> str:
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code that an error stands for."""
+    """The exit code for an error."""
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), BUG)
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Within it, an error of somatize or of the system becomes a `Refused`, a warning of somatize a line."""
+    """Turn errors of somatize and of the system into `Refused`, and print warnings of somatize as lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", errors.SomatizeWarning)
         warnings.showwarning = _warned(warnings.showwarning)

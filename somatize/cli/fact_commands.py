@@ -1,4 +1,4 @@
-"""``somatize facts``, ``nodes``, ``fleet``, ``logs``, ``tasks`` and ``throughput``: what was told during forwards."""
+"""``somatize facts``, ``nodes``, ``fleet``, ``logs``, ``tasks`` and ``throughput``: tables of the facts of a run."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MARK = "\0"
 
 
 class _Facts(ReadingCommand):
-    """A command to which a negative number is a number, not an option."""
+    """A command that reads a negative number as an argument, not as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words of the command line."""
+        """Mark negative numbers before click parses the command line."""
         before = ["", *args]
         marked = [
             f"{_MARK}{word}" if _FROM_THE_END.fullmatch(word) and word_before not in ("--last", "--since") else word
@@ -105,7 +105,7 @@ def _span(row: Row, field: str) -> str:
 
 
 def _says(row: Row) -> str:
-    """The fields of a fact that have no column; a single one goes without its name."""
+    """The fields of a fact that have no column of their own; a single one without its name."""
     rest = {field: said for field, said in row.items() if field not in _OWN_COLUMN}
     if set(rest) <= {"value"} or set(rest) <= {"why"}:
         return "".join(rest.values())

@@ -1,4 +1,4 @@
-"""``somatize runs``, ``forwards`` and ``about``: what was recorded, and with what."""
+"""``somatize runs``, ``forwards`` and ``about``: the runs of a store, their forwards and their metadata."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def about(path: Path, run: str | None, answer: Answer) -> None:
 
 
 def _flat(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Each value that has no parts, with the way to it."""
+    """Each value that is no mapping or list, with its path."""
     parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if parts is None or not value:
         yield place, value
@@ -118,10 +118,10 @@ _FORWARD_FIELDS = ("forward", "state", "nodes", "took_us", "when")
 _STATES = ("ok", "broke", "interrupted", "open", "lost")
 _TROUBLE = ("broke", "interrupted", "lost")
 _NAME = 38
-"""Columns that a run's name has before anything but counts stands beside it: it is there to be typed."""
+"""The least width of a run's name, which users copy and type."""
 
 _MOST_REASONS = 200
-"""Forwards that are opened to say why they broke; each is a fetch."""
+"""The most forwards that are fetched for their errors."""
 
 
 @click.command(cls=ReadingCommand, examples=("runs runs/", "runs runs/ --since 2h", "runs runs/ --json | jq '.[].run'"))
@@ -157,7 +157,7 @@ def runs(path: Path, last: int | None, since: float | None, every: bool, answer:
 
 
 def recorded_now(store: Any) -> set[str]:
-    """The names of the runs that a living recorder has open."""
+    """The names of the runs that a live process records."""
     from somatize.store.run_reader import StoreSnapshot, look
 
     def of(view: StoreSnapshot) -> set[str]:
@@ -227,7 +227,7 @@ def forwards(
 
 
 def _write(pages: Pages, states: Sequence[str], answer: Answer) -> None:
-    """The rows for a program, as they are read."""
+    """Write the rows for a program as they are read."""
     wanted = states or _STATES
     answer.pages(
         lambda: ([row for row in rows if row["state"] in wanted] for rows in pages.rows()), fields=pages.fields

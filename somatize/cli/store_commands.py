@@ -1,7 +1,7 @@
 """``somatize check``, ``forget``, ``rename``, ``prune``, ``kept``, ``copy`` and ``compact``: maintenance of a store.
 
-What takes something away says first what that is and how much, and asks where somebody can answer; elsewhere it wants
-``--yes``. Each does all of it or nothing.
+A command that removes something describes it first, and asks for confirmation on a terminal; elsewhere it requires
+``--yes``. Each does all of its work or nothing.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def yes_option(function: F) -> F:
-    """``--yes``: do it without asking."""
+    """``--yes``: skip the confirmation."""
     return click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(function)
 
 
 def sure(question: str, *, yes: bool) -> None:
-    """Return if it may be done; raise `Refused` if somebody says no, or nobody can be asked."""
+    """Ask for confirmation unless `yes`; raise `Refused` if it is denied, or if there is no terminal to ask on."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -1,4 +1,4 @@
-"""``somatize curve``, ``page``, ``watch`` and ``export``: a run to look at, here or with other tools."""
+"""``somatize curve``, ``page``, ``watch`` and ``export``: a run as a plot, a page, a live view or for other tools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HIGHEST = 16
 _SAID = ("took_us", "nodes")
 
 _POINTS_AT_ONCE = 4096
-"""Points of which rows are made together."""
+"""Points that are turned into rows together."""
 
 Points = list[tuple[int, float]]
 
@@ -108,7 +108,7 @@ def _rows(points: Points) -> Iterator[list[Row]]:
 
 
 def _refuse_unsaid(store: Any, name: str, of: str) -> None:
-    """Refuse what no forward of the run ever said, naming what was said: a typo must not read as an idle run."""
+    """Raise `Refused` for a number that the run never recorded, and list those it did: it may be a typo."""
     from somatize import record
 
     rows = record.forwards(store, name, last=1)

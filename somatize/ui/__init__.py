@@ -1,6 +1,6 @@
-"""Rich views: of a Status, its tasks and logs, and of a run that another process records.
+"""Views for terminals and notebooks: of a Status, its tasks and logs, and of a run that another process records.
 
-`StatusView`, `LogView` and `RunView` are renderables for any layout of Rich; `Display` is what `Status.display` starts.
+`StatusView`, `LogView` and `RunView` are renderables for any layout of Rich; `Status.display` returns a `Display`.
 """
 
 from __future__ import annotations

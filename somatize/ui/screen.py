@@ -23,13 +23,13 @@ from .run_view import RunView, at, died, pace
 from .text_plot import short_text
 
 _MOST = 20
-"""Log records that are written at once; of more, how many there were."""
+"""The most log records that are written at once; the others are counted."""
 _QUIET = 6
-"""After how many times as long a line is written though nothing changed."""
+"""An unchanged state is written again after so many intervals."""
 
 
-class Sentences:
-    """The lines that are due: what happened since the last time, and every so often how the run stands."""
+class RunProgressLines:
+    """The progress of a followed run as lines of text: new log records and errors, and its state every so often."""
 
     def __init__(self, followed: Followed, every: float, clock: Callable[[], float] = time.time) -> None:
         self._followed = followed
@@ -44,7 +44,7 @@ class Sentences:
         self._said: tuple[float, str] = (0.0, "")
 
     def due(self) -> Iterator[str]:
-        """The lines that are due now."""
+        """The lines about what happened since the last call."""
         followed, standing = self._followed, self._followed.standing
         if standing is None:
             if followed.waits_for != self._waited_for:
@@ -60,7 +60,7 @@ class Sentences:
         self._state = followed.state
 
     def ending(self) -> str:
-        """The lines about the end of the run."""
+        """One line on how the run ended, or how it stands."""
         followed, standing = self._followed, self._followed.standing
         if standing is None:
             return followed.waits_for
@@ -81,7 +81,7 @@ class Sentences:
         self._broken = -1
 
     def _happened(self, standing: Standing) -> Iterator[str]:
-        """Log records and forwards that broke."""
+        """New log records and broken forwards, by time."""
         new = standing.said - self._logs
         self._logs = standing.said
         if new > _MOST:
@@ -118,7 +118,7 @@ class Sentences:
 
 
 def _counted(counts: ForwardCounts) -> list[str]:
-    """The number of forwards, and of those that did not end well."""
+    """The number of forwards, and of those that broke, were interrupted or lost."""
     named = ((counts.broke, "broke"), (counts.interrupted, "interrupted"), (counts.lost, "lost"))
     return [counted(counts.forwards, "forward"), *(f"{number:,} {word}" for number, word in named if number)]
 
@@ -327,19 +327,19 @@ def on_screen(followed: Followed, stream: TextIO, *, every: float = _LOOKS, unti
                 drawn = now
             if (until_end and is_over(followed)) or _QUITS & set(screen.wait(every)):
                 break
-    return literal(Sentences(followed, every).ending(), console.encoding)
+    return literal(RunProgressLines(followed, every).ending(), console.encoding)
 
 
 def in_lines(followed: Followed, stream: TextIO, *, every: float = 10.0, until_end: bool = True) -> None:
-    """Write how a run goes in plain lines: what happens when it happens, and every `every` seconds how it stands.
+    """Write the progress of a run as lines: events as they are found, and its state every `every` seconds.
 
-    Ends with the run, if `until_end`, else never.
+    Returns at the end of the run, or never without `until_end`.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    sentences = Sentences(followed, every)
+    progress = RunProgressLines(followed, every)
     while True:
         followed.look()
-        stream.writelines(literal(line, encoding) + "\n" for line in sentences.due())
+        stream.writelines(literal(line, encoding) + "\n" for line in progress.due())
         stream.flush()
         if until_end and is_over(followed):
             return
@@ -354,7 +354,7 @@ def is_over(followed: Followed) -> bool:
 def speaks_utf8(stream: TextIO, environment: Mapping[str, str]) -> bool:
     """Whether a terminal shows more than ASCII: both the stream and the locale are UTF-8.
 
-    Python writes UTF-8 where the locale is plain C too, and then says so in LC_CTYPE: that is not counted.
+    Python sets LC_CTYPE to C.UTF-8 where the locale is plain C; that is not counted.
     """
     encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
     asked = {name: environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")}
@@ -366,7 +366,7 @@ def speaks_utf8(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def _warned() -> Iterator[dict[str, None]]:
-    """Collect warnings, each once, instead of printing them over the screen."""
+    """Collect the texts of warnings, each once, instead of printing them over the screen."""
     said: dict[str, None] = {}
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: said.update({str(message): None})

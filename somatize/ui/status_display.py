@@ -202,7 +202,7 @@ _SLOWEST = 600.0
 """The longest interval between two lines of one task, in seconds."""
 
 
-class Lines:
+class TaskProgressLines:
     """Progress of running tasks as lines of text.
 
     A task has its first line after `every` seconds, then intervals as long as it has run so far, of at least `every`
@@ -408,7 +408,7 @@ class _InFile:
     in_a_cell = False
 
     def __init__(self, status: Status, stream: TextIO, every: float) -> None:
-        self._lines = Lines(status, every)
+        self._lines = TaskProgressLines(status, every)
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 _BAR = 18
 _GAP = 2
 _LEAST_NAME = 14
-"""Columns a name has before anything else is shown beside it."""
+"""The width that is kept for a name before anything is shown beside it."""
 
 _LEAST_FOR_TASK = 50
-"""Columns a log line has before the task it was logged in is named."""
+"""The width from which on a log line names its task."""
 
 _ORDER = ("bar", "count", "percent", "rate", "elapsed", "remaining")
 _WORTH = ("count", "elapsed", "percent", "bar", "remaining", "rate")
-"""The columns beside a name, in the order in which they get room."""
+"""The columns beside a name by priority, where there is no room for all."""
 
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 
@@ -52,8 +52,8 @@ class _Row(NamedTuple):
 class StatusView:
     """The running tasks of a Status as a tree, with bars, counts, rates, elapsed and remaining; and its streams.
 
-    A renderable: put it in any layout of Rich, and it shows what is at each refresh. Tasks younger than `min_age`
-    seconds are left out, so that a loop of short forwards does not flicker; of more than `rows`, the last are counted.
+    A renderable for any layout of Rich, which shows the current state at each refresh. Tasks younger than `min_age`
+    seconds are left out, so that a loop of short forwards does not flicker; tasks beyond `rows` are only counted.
     """
 
     def __init__(self, status: Status, *, min_age: float = 0.0, rows: int | None = None) -> None:
@@ -89,7 +89,7 @@ class LogView:
 
 
 def _tree(tasks: tuple[Task, ...], min_age: float, ascii_only: bool) -> Iterator[_Row]:
-    """Each task with the lines that lead to it, the depth first; a stack, as tasks may nest deep."""
+    """The open tasks, depth first, with their tree guides; without recursion, as tasks may nest deeply."""
     bend, pipe, gap = ("`- ", "|  ", "   ") if ascii_only else ("└ ", "│ ", "  ")
     tee = "|- " if ascii_only else "├ "
     pending = [(task, "", "") for task in reversed(tasks)]

@@ -1,4 +1,4 @@
-"""A curve in letters: braille dots, eight to a letter, or where a terminal has none, the plain ones of ASCII."""
+"""Plots as text: in braille characters of eight dots each, or in ASCII where a terminal has no braille."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from somatize.figures import theme
 from .rich_backend import Console, ConsoleOptions, RenderResult, Text, literal
 
 Extents = Sequence[tuple[int, float, float]]
-"""Forwards in order, each with the lowest and the highest number that was said from there to the next."""
+"""Forwards in order, each with the lowest and the highest value from it to the next."""
 
 _LEAST_WIDE, _MOST_LABEL = 8, 9
 _APART = 1e4
@@ -25,55 +25,55 @@ class _Canvas(Protocol):
     height: int
 
     def dot(self, x: int, y: int) -> None:
-        """Set a dot; `y` counts from below."""
+        """Set a dot; `y` counts from the bottom."""
 
     def lines(self) -> list[str]:
-        """The letters, from the top."""
+        """The lines of characters, from the top."""
 
 
 class Braille:
-    """Dots in the letters of braille: two beside and four above each other."""
+    """A canvas of braille characters of two by four dots."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.width, self.height = columns * 2, rows * 4
         self._cells = [[0] * columns for _ in range(rows)]
 
     def dot(self, x: int, y: int) -> None:
-        """Set a dot; `y` counts from below."""
+        """Set a dot; `y` counts from the bottom."""
         row, part = divmod(self.height - 1 - y, 4)
         self._cells[row][x // 2] |= _BRAILLE[part][x % 2]
 
     def lines(self) -> list[str]:
-        """The letters, from the top."""
+        """The lines of characters, from the top."""
         return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in self._cells]
 
 
 class Ascii:
-    """Dots in the letters of ASCII: two above each other."""
+    """A canvas of ASCII characters of one by two dots."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.width, self.height = columns, rows * 2
         self._cells = [[0] * columns for _ in range(rows)]
 
     def dot(self, x: int, y: int) -> None:
-        """Set a dot; `y` counts from below."""
+        """Set a dot; `y` counts from the bottom."""
         row, part = divmod(self.height - 1 - y, 2)
         self._cells[row][x] |= 1 << part
 
     def lines(self) -> list[str]:
-        """The letters, from the top."""
+        """The lines of characters, from the top."""
         return ["".join(_ASCII[cell] for cell in row) for row in self._cells]
 
 
 class TextPlot:
-    """A curve over forwards, `height` lines high with the axis under it; a renderable.
+    """A plot of a curve over forwards, `height` lines high including the axis below it; a renderable.
 
-    From every stretch of forwards that shares a column both the lowest and the highest number are drawn. Numbers far
-    apart are drawn on a logarithmic axis, as in the figures.
+    Of forwards that share a column, the lowest and the highest value are drawn. The axis is logarithmic where the
+    values span more than four orders of magnitude, as in the figures.
     """
 
     def __init__(self, extents: Extents, height: int, *, unit: float = 1.0, suffix: str = "", end: int = 0) -> None:
-        """`extents` are in units of `unit`, of which `suffix` is the name; `end` is the last forward, where known."""
+        """Values are divided by `unit`, whose name is `suffix`; `end` is the last forward, where known."""
         self._extents = [(forward, low / unit, high / unit) for forward, low, high in extents]
         self._height = max(2, height)
         self._suffix = suffix
@@ -100,7 +100,7 @@ class TextPlot:
         return [*drawn, f"{'':>{wide}} {corner}{self._axis(columns)}"]
 
     def _labels(self, scale: _Scale, rows: int) -> list[str]:
-        """The numbers at the left: at the top, at the bottom, and in the middle where there is room."""
+        """The labels of the value axis: at the top, at the bottom, and in the middle where there is room."""
         labels = [""] * rows
         if scale.flat:
             labels[rows // 2] = f"{short(scale.value(0))} {self._suffix}".rstrip()
@@ -127,7 +127,7 @@ class TextPlot:
             before = x, bottom, top
 
     def _columns(self, width: int) -> list[tuple[int, float, float]]:
-        """The lowest and the highest number of each column of dots in which there is one."""
+        """The lowest and the highest value of each column of dots that has any."""
         first, last = self._extents[0][0], self._extents[-1][0]
         span = max(1, last - first)
         columns: dict[int, tuple[float, float]] = {}
@@ -139,7 +139,7 @@ class TextPlot:
 
 
 def _join(canvas: _Canvas, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
-    """The dots of a straight line from one column to the next in which there is a number."""
+    """Draw a straight line from one column to the next that has values."""
     (x0, bottom0, top0), (x1, bottom1, top1) = before, after
     if bottom1 > top0:
         start, end = top0, bottom1
@@ -169,7 +169,7 @@ class _Scale:
     def place(self, value: float) -> float:
         """The place of a number."""
         at = math.log10(value) if self._log else value
-        half = self._high / 2 - self._low / 2  # of the largest floats the difference itself is infinite
+        half = self._high / 2 - self._low / 2  # halved, as the difference of large floats may be infinite
         return 0.5 if not half else min(1.0, max(0.0, (at / 2 - self._low / 2) / half))
 
     def value(self, place: float) -> float:
@@ -179,7 +179,7 @@ class _Scale:
 
 
 def short(value: float) -> str:
-    """A number in few letters."""
+    """A number in at most nine characters."""
     words = f"{value:.4g}"
     return words if len(words) <= _MOST_LABEL else f"{value:.2g}"
 
