@@ -18,7 +18,4 @@ def main() -> None:
 
     from .command import somatize
 
-    if "_SOMATIZE_COMPLETE" in os.environ:
-        from . import command  # noqa: F401  it says how bash is answered
-
     somatize(prog_name="somatize")

@@ -81,23 +81,18 @@ def _about_directory(path: Path) -> str:
         return f"{path} is a directory that cannot be listed: {error.strerror}"
     if not names:
         return f"{path} is an empty directory: nothing was recorded there, or somewhere else"
-    stores = [name for name in names if is_store(path / name)]
+    stores = [str(path / name) for name in names if is_store(path / name)]
     if stores:
-        return f"{path} is a directory of stores and none itself; give one of them: {_listed(path, stores)}"
+        return f"{path} is a directory of stores and none itself; give one of them: {_first(stores)}"
     return (
         f"{path} is a directory but no store: it has no file {_FORMAT}, and holds "
-        f"{_some(names)}; give the directory that was given to Store(...)"
+        f"{_first([*map(repr, names)])}; give the directory that was given to Store(...)"
     )
 
 
-def _listed(path: Path, names: list[str]) -> str:
+def _first(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(str(path / name) for name in names[:_NAMED]) + more
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(repr, names[:_NAMED])) + more
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _near(path: Path) -> str:

@@ -23,51 +23,41 @@ from click.shell_completion import (
 from .arguments import ReadingCommand
 from .exit_codes import BUG, CLOSED, CODES, INTERRUPTED, refusals, say
 
-
-class SubcommandEntry:
-    """The module of a subcommand, and its line in the list of subcommands."""
-
-    def __init__(self, module: str, says: str, name: str = "") -> None:
-        self.module = module
-        self.says = says
-        self.name = name
-
-
-SECTIONS: Mapping[str, Mapping[str, SubcommandEntry]] = {
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Reading": {
-        "runs": SubcommandEntry("run_commands", "The runs of a store."),
-        "forwards": SubcommandEntry("run_commands", "The forwards of a run: how each ended, and what it took."),
-        "curve": SubcommandEntry("view_commands", "A number that was said, over the forwards of a run."),
-        "facts": SubcommandEntry("fact_commands", "All that was told of one forward."),
-        "nodes": SubcommandEntry("fact_commands", "Where the time of a run went, by node."),
-        "about": SubcommandEntry("run_commands", "Where, when and with what a run was made."),
-        "logs": SubcommandEntry("fact_commands", "The log records of a run."),
-        "tasks": SubcommandEntry("fact_commands", "The tasks of a run: open, finished, failed, lost."),
-        "throughput": SubcommandEntry("fact_commands", "How the streams of a run went."),
-        "fleet": SubcommandEntry("fact_commands", "What each host did for a run."),
-        "kept": SubcommandEntry("store_commands", "The results that a store keeps."),
+        "runs": ("run_commands", "The runs of a store."),
+        "forwards": ("run_commands", "The forwards of a run: how each ended, and what it took."),
+        "curve": ("view_commands", "A number that was said, over the forwards of a run."),
+        "facts": ("fact_commands", "All that was told of one forward."),
+        "nodes": ("fact_commands", "Where the time of a run went, by node."),
+        "about": ("run_commands", "Where, when and with what a run was made."),
+        "logs": ("fact_commands", "The log records of a run."),
+        "tasks": ("fact_commands", "The tasks of a run: open, finished, failed, lost."),
+        "throughput": ("fact_commands", "How the streams of a run went."),
+        "fleet": ("fact_commands", "What each host did for a run."),
+        "kept": ("store_commands", "The results that a store keeps."),
     },
     "Looking": {
-        "watch": SubcommandEntry("view_commands", "A live view of a run that is being recorded."),
-        "page": SubcommandEntry("view_commands", "A run as one page that opens in any browser."),
-        "demo": SubcommandEntry("demo", "A small run from start to end, to see what there is."),
+        "watch": ("view_commands", "A live view of a run that is being recorded."),
+        "page": ("view_commands", "A run as one page that opens in any browser."),
+        "demo": ("demo", "A small run from start to end, to see what there is."),
     },
     "To other tools": {
-        "export": SubcommandEntry("view_commands", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
+        "export": ("view_commands", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
     },
     "Keeping house": {
-        "check": SubcommandEntry("store_commands", "Whether everything in a store is as it must be."),
-        "forget": SubcommandEntry("store_commands", "Take runs away, with all that was recorded in them."),
-        "rename": SubcommandEntry("store_commands", "Give a run another name."),
-        "prune": SubcommandEntry("store_commands", "Take kept results away; records stay."),
-        "copy": SubcommandEntry("store_commands", "Copy a store, also while it is written to."),
-        "compact": SubcommandEntry("store_commands", "Give the space of what went back to the disk."),
+        "check": ("store_commands", "Whether everything in a store is as it must be."),
+        "forget": ("store_commands", "Take runs away, with all that was recorded in them."),
+        "rename": ("store_commands", "Give a run another name."),
+        "prune": ("store_commands", "Take kept results away; records stay."),
+        "copy": ("store_commands", "Copy a store, also while it is written to."),
+        "compact": ("store_commands", "Give the space of what went back to the disk."),
     },
     "This command": {
-        "completion": SubcommandEntry("command", "What makes a shell complete commands and run names."),
+        "completion": ("command", "What makes a shell complete commands and run names."),
     },
 }
-"""The subcommands as `--help` lists them."""
+"""The subcommands as `--help` lists them, each with its module and its line there."""
 
 _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
@@ -84,7 +74,7 @@ class Commands(click.Group):
         entry = _ENTRIES.get(cmd_name)
         if entry is None:
             return None
-        found = getattr(import_module(f".{entry.module}", __package__), entry.name or cmd_name)
+        found = getattr(import_module(f".{entry[0]}", __package__), cmd_name)
         assert isinstance(found, click.Command)
         return found
 
@@ -102,13 +92,11 @@ class Commands(click.Group):
         """List the subcommands by section, without importing them."""
         for title, entries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, entry.says) for name, entry in entries.items()])
+                formatter.write_dl([(name, says) for name, (_, says) in entries.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The subcommands that begin with `incomplete`, without importing them; otherwise options."""
-        found = [
-            CompletionItem(name, help=entry.says) for name, entry in _ENTRIES.items() if name.startswith(incomplete)
-        ]
+        found = [CompletionItem(name, help=says) for name, (_, says) in _ENTRIES.items() if name.startswith(incomplete)]
         return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:

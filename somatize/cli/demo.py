@@ -131,11 +131,11 @@ def demo(to: Path | None, epochs: int) -> None:
     place = to if to is not None else Path(tempfile.mkdtemp(prefix="somatize-")) / "runs"
     with Store(place) as store:
         run = _free_name(store)
-        _say(f"Learning to read handwritten digits: 1,437 of them, {epochs} times over.")
-        _say(f"Recorded in {place} as run {run!r}.")
+        click.echo(f"Learning to read handwritten digits: 1,437 of them, {epochs} times over.")
+        click.echo(f"Recorded in {place} as run {run!r}.")
         if sys.stdout.isatty():
-            _say(f"In another terminal: somatize watch {quote(str(place))}")
-        _say("")
+            click.echo(f"In another terminal: somatize watch {quote(str(place))}")
+        click.echo("")
         right, of = _learn(store, run, epochs)
         _tell(store, run, right / of, of)
         _name_next(place, run)
@@ -195,11 +195,11 @@ def _tell(store: Store, run: str, right: float, of: int) -> None:
     (row,) = [row for row in record.runs(store) if row["run"] == run]
     points = record.curve(store, run)
     broke = record.facts(store, run)[-1]["why"]
-    _say(f"{row['forwards']:,} forwards in {answers.took(row['took_us'])}.")
-    _say(f"The loss fell from {points[0][1]:.2f} to {points[-1][1]:.2f}.")
-    _say(f"Of {of} digits it had never seen, it reads {answers.share(right)}.")
-    _say(f"The last forward was given an image that is not there, and broke:\n  {broke}")
-    _say("\nWhere the time went:\n")
+    click.echo(f"{row['forwards']:,} forwards in {answers.took(row['took_us'])}.")
+    click.echo(f"The loss fell from {points[0][1]:.2f} to {points[-1][1]:.2f}.")
+    click.echo(f"Of {of} digits it had never seen, it reads {answers.share(right)}.")
+    click.echo(f"The last forward was given an image that is not there, and broke:\n  {broke}")
+    click.echo("\nWhere the time went:\n")
     columns = [
         TextColumn("node", lambda node: node["node"], 0, right=False),
         TextColumn("took", lambda node: answers.took(node["took_us"]), 1),
@@ -212,7 +212,7 @@ def _tell(store: Store, run: str, right: float, of: int) -> None:
 
 def _name_next(place: Path, run: str) -> None:
     there = quote(str(place))
-    _say("\nWhat to look at next:\n")
+    click.echo("\nWhat to look at next:\n")
     for command, says in (
         (f"runs {there}", "what there is"),
         (f"forwards {there} {run}", "how each forward ended, the broken one last"),
@@ -221,8 +221,4 @@ def _name_next(place: Path, run: str) -> None:
         (f"watch {there}", f"a run while it goes on; begin one: somatize demo --to {there} --epochs 500"),
         (f"page {there} {run} -o page.html", "the run as a page for a browser"),
     ):
-        _say(f"  somatize {command}\n      {says}")
-
-
-def _say(line: str) -> None:
-    click.echo(line)
+        click.echo(f"  somatize {command}\n      {says}")

@@ -50,12 +50,7 @@ class Refused(click.ClickException):
 
     def __init__(self, message: str, code: int = REFUSED) -> None:
         super().__init__(message)
-        self.code = code
-
-    @property
-    def exit_code(self) -> int:  # type: ignore[override]
-        """The exit code of the process."""
-        return self.code
+        self.exit_code = code  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence."""

@@ -48,7 +48,7 @@ def kept(path: Path, node: str | None, run: str | None, by: str, every: bool, an
     Price: the entries are read, the values are not.
     """
     with reading(path) as store:
-        rows = [row_of(entry) for entry in store.kept(node=node, run=run)]
+        rows = [entry._asdict() for entry in store.kept(node=node, run=run)]
     key = {"used": "used", "size": "bytes", "kept": "when"}[by]
     if answer.is_table:
         rows.sort(key=lambda row: row[key], reverse=True)
@@ -58,11 +58,6 @@ def kept(path: Path, node: str | None, run: str | None, by: str, every: bool, an
     if rows:
         first = f"the first {len(shown):,} of " if len(shown) < len(rows) else ""
         answer.note(f"{first}{len(rows):,} kept, {answers.size(sum(row['bytes'] for row in rows))} in all")
-
-
-def row_of(entry: Any) -> dict[str, Any]:
-    """A kept value as a row."""
-    return dict(entry._asdict())
 
 
 def columns() -> list[TextColumn]:
@@ -213,13 +208,13 @@ def prune(
             sure(f"take away {_of_kept(going)} of {_of_kept(entries)}", yes=yes)
             going = store.prune(**asked)  # type: ignore[arg-type]
     if not answer.is_table:
-        answer.rows([row_of(entry) for entry in going], (), FIELDS)
+        answer.rows([entry._asdict() for entry in going], (), FIELDS)
     answer.say(f"took away {_of_kept(going)}" if going else f"nothing to take away: {_of_kept(entries)} in all")
 
 
 def _kept_table(entries: list[Any], answer: Answer) -> None:
     room = answer.room() or len(entries)
-    answer.rows([row_of(entry) for entry in entries[:room]], columns(), FIELDS)
+    answer.rows([entry._asdict() for entry in entries[:room]], columns(), FIELDS)
     if len(entries) > room:
         answer.note(f"and {len(entries) - room:,} more")
 

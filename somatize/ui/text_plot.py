@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 from somatize.figures import theme
 
@@ -16,53 +15,30 @@ Extents = Sequence[tuple[int, float, float]]
 _LEAST_WIDE, _MOST_LABEL = 8, 9
 _APART = 1e4
 """The ratio of highest to lowest above which the axis is logarithmic, as in figures."""
-_BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-_ASCII = {0: " ", 1: "'", 2: ".", 3: ":"}
+_BRAILLE_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+_BRAILLE = " " + "".join(map(chr, range(0x2801, 0x2900)))
+_ASCII_BITS = ((1,), (2,))
+_ASCII = " '.:"
 
 
-class _Canvas(Protocol):
-    width: int
-    height: int
+class _Canvas:
+    """Dots drawn with characters: two by four dots each in braille, one by two in ASCII."""
 
-    def dot(self, x: int, y: int) -> None:
-        """Set a dot; `y` counts from the bottom."""
-
-    def lines(self) -> list[str]:
-        """The lines of characters, from the top."""
-
-
-class Braille:
-    """A canvas of braille characters of two by four dots."""
-
-    def __init__(self, columns: int, rows: int) -> None:
-        self.width, self.height = columns * 2, rows * 4
+    def __init__(self, columns: int, rows: int, *, ascii_only: bool) -> None:
+        self._bits = _ASCII_BITS if ascii_only else _BRAILLE_BITS
+        self._shown = _ASCII if ascii_only else _BRAILLE
         self._cells = [[0] * columns for _ in range(rows)]
+        self.width, self.height = columns * len(self._bits[0]), rows * len(self._bits)
 
     def dot(self, x: int, y: int) -> None:
         """Set a dot; `y` counts from the bottom."""
-        row, part = divmod(self.height - 1 - y, 4)
-        self._cells[row][x // 2] |= _BRAILLE[part][x % 2]
+        row, down = divmod(self.height - 1 - y, len(self._bits))
+        column, right = divmod(x, len(self._bits[0]))
+        self._cells[row][column] |= self._bits[down][right]
 
     def lines(self) -> list[str]:
         """The lines of characters, from the top."""
-        return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in self._cells]
-
-
-class Ascii:
-    """A canvas of ASCII characters of one by two dots."""
-
-    def __init__(self, columns: int, rows: int) -> None:
-        self.width, self.height = columns, rows * 2
-        self._cells = [[0] * columns for _ in range(rows)]
-
-    def dot(self, x: int, y: int) -> None:
-        """Set a dot; `y` counts from the bottom."""
-        row, part = divmod(self.height - 1 - y, 2)
-        self._cells[row][x] |= 1 << part
-
-    def lines(self) -> list[str]:
-        """The lines of characters, from the top."""
-        return ["".join(_ASCII[cell] for cell in row) for row in self._cells]
+        return ["".join(self._shown[cell] for cell in row) for row in self._cells]
 
 
 class TextPlot:
@@ -93,7 +69,7 @@ class TextPlot:
         labels = self._labels(scale, rows)
         wide = max(len(label) for label in labels)
         columns = max(_LEAST_WIDE, width - wide - 2)
-        canvas: _Canvas = Ascii(columns, rows) if ascii_only else Braille(columns, rows)
+        canvas = _Canvas(columns, rows, ascii_only=ascii_only)
         self._draw(canvas, scale)
         wall, corner = ("|", "+") if ascii_only else ("│", "└")
         drawn = [f"{label:>{wide}} {wall}{line}" for label, line in zip(labels, canvas.lines(), strict=True)]
