@@ -60,9 +60,9 @@ _TEXTS = (ColumnType.TEXT, ColumnType.NAME)
 
 
 class Field(NamedTuple):
-    """A field of the rows; without a kind its column has the type that its values have.
+    """A field of the rows; without a kind its column has the type that fits most of its values.
 
-    The values of one that is `said` are texts in the record, and may not fit its kind.
+    The values of a `said` field are texts in the record, and may not fit its kind.
     """
 
     name: str
@@ -114,7 +114,7 @@ class ValueCounts:
 
     @property
     def has_words(self) -> bool:
-        """Whether there are values that the type cannot hold."""
+        """True if there are values that the type cannot hold."""
         others = self._types.total() - self._types[int]
         if self.kind is ColumnType.WHOLE:
             return bool(others)
@@ -126,18 +126,12 @@ def held_by(kind: ColumnType, values: Sequence[Value | None]) -> list[Any]:
     if kind is ColumnType.NUMBER:
         if set(map(type, values)) == {float}:
             return list(values)
-        return [
-            float(one) if type(one) is float or (type(one) is int and abs(one) <= _EXACT) else None for one in values
-        ]
+        exact = (float(one) if type(one) is int and abs(one) <= _EXACT else one for one in values)
+        return [one if type(one) is float else None for one in exact]
     if kind in _TEXTS:
         return [None if one is None else str(one) for one in values]
     wanted = int if kind is ColumnType.WHOLE else bool
     return [one if type(one) is wanted else None for one in values]
-
-
-def _exact(value: Value | None) -> float | None:
-    """An integer as the float64 that is equal to it."""
-    return float(value) if type(value) is int and -_EXACT <= value <= _EXACT else None
 
 
 def words_beside(values: Sequence[Value | None], held: Sequence[Any]) -> list[str | None]:
@@ -167,8 +161,8 @@ class Table:
 
     @property
     def batch(self) -> int:
-        """How many rows a batch has."""
-        return max(1, min(BATCH, _CELLS // max(1, len(self.fields))))
+        """The number of rows of a batch."""
+        return max(1, min(BATCH, _CELLS // len(self.fields)))
 
     def add(self, rows: int, columns: Mapping[str, Cells]) -> None:
         """Add a batch of so many rows; a field that has no cells in it is absent."""
@@ -278,8 +272,8 @@ def read(asked: TableQuery, folder: Path | None = None) -> Iterator[tuple[Table,
     Raises `ExportError`, before anything is read, for a table that does not exist or cannot be limited as asked.
     """
     _check(asked)
-    fields, fill = _TABLES[asked.of]
-    with closing(Table(asked.of, fields, folder)) as table:
+    schema, fill = _TABLES[asked.of]
+    with closing(Table(asked.of, _fields(schema), folder)) as table:
         with held_back() as sentences:
             fill(asked, table)
         left_out = tuple(dict.fromkeys(sentences))
@@ -311,7 +305,6 @@ def _forwards(asked: TableQuery, table: Table) -> None:
 
 _SHARED = ("node", "host", "device")
 _COUNTS = ("began_us", "took_us", "bytes", "items", "ran", "recalled", "failed")
-_UNITS = {"began_us": "us", "took_us": "us", "bytes": "bytes"}
 _WORDS = {
     **dict.fromkeys(("log.level", "log.logger", "task.state", "throughput.stream"), ColumnType.NAME),
     **dict.fromkeys(("log.message", "log.task", "task.id", "task.name", "task.parent", "task.why"), ColumnType.TEXT),
@@ -409,76 +402,40 @@ def _listed(rows: Callable[[TableQuery], Iterable[Mapping[str, Any]]]) -> Callab
     return fill
 
 
-def _fields(kind: ColumnType, *names: str, said: bool = False) -> list[Field]:
-    return [Field(name, kind, "us" if name.endswith("_us") else "", said) for name in names]
+def _fields(schema: str) -> list[Field]:
+    """Fields as ``name:type``; with ``?`` their values are texts in the record, which may not fit."""
+    made = []
+    for name, kind in (column.split(":") for column in schema.split()):
+        unit = "us" if name.endswith("_us") else "bytes" if name == "bytes" else ""
+        of = kind.rstrip("?")
+        made.append(Field(name, ColumnType(of) if of else None, unit, said=kind.endswith("?")))
+    return made
 
 
-_WHOLE, _NUMBER, _TEXT, _NAME = ColumnType.WHOLE, ColumnType.NUMBER, ColumnType.TEXT, ColumnType.NAME
-_TABLES: dict[str, tuple[list[Field], Callable[[TableQuery, Table], None]]] = {
-    "forwards": (
-        [
-            *_fields(_WHOLE, "forward"),
-            *_fields(_NAME, "state"),
-            *_fields(_WHOLE, "nodes", "took_us"),
-            *_fields(ColumnType.INSTANT, "when"),
-        ],
-        _forwards,
-    ),
+_TABLES: dict[str, tuple[str, Callable[[TableQuery, Table], None]]] = {
+    "forwards": ("forward:int64 state:name nodes:int64 took_us:int64 when:instant", _forwards),
     "facts": (
-        [
-            *_fields(_WHOLE, "forward", "position"),
-            *_fields(_NAME, "fact", *_SHARED),
-            *(Field(name, _WHOLE, _UNITS.get(name, ""), said=True) for name in _COUNTS),
-            *_fields(_TEXT, "why"),
-        ],
+        """forward:int64 position:int64 fact:name node:name host:name device:name began_us:int64? took_us:int64?
+        bytes:int64? items:int64? ran:int64? recalled:int64? failed:int64? why:text""",
         _facts,
     ),
-    "logs": (
-        [
-            *_fields(_WHOLE, "forward"),
-            *(Field(name, _TEXT if name in ("message", "task") else _NAME) for name in LOG_FIELDS),
-        ],
-        _logs,
-    ),
+    "logs": ("forward:int64 level:name logger:name message:text task:text node:name host:name", _logs),
     "nodes": (
-        [
-            *_fields(_NAME, "node"),
-            *_fields(_WHOLE, "ran", "recalled", "failed", "took_us"),
-            *_fields(ColumnType.NAMES, "hosts", "devices"),
-            *_fields(_NUMBER, "mean_us"),
-        ],
+        "node:name ran:int64 recalled:int64 failed:int64 took_us:int64 hosts:names devices:names mean_us:float64",
         _listed(lambda asked: reader.nodes(asked.store, asked.run, asked.last)),
     ),
     "tasks": (
-        [
-            *_fields(_WHOLE, "forward"),
-            *_fields(_TEXT, "name"),
-            *_fields(_NAME, "state"),
-            *_fields(_WHOLE, "took_us", said=True),
-            Field("done", said=True),
-            Field("total", said=True),
-            *_fields(_TEXT, "parent"),
-            *_fields(_NAME, "node", "host"),
-            *_fields(_TEXT, "why", "mark"),
-        ],
+        """forward:int64 name:text state:name took_us:int64? done:? total:? parent:text node:name host:name why:text
+        mark:text""",
         _listed(lambda asked: run_info.tasks(asked.store, asked.run)),
     ),
     "throughput": (
-        [
-            *_fields(_WHOLE, "forward"),
-            *_fields(_NAME, "stream"),
-            *_fields(_WHOLE, "samples", "batches", said=True),
-            *_fields(_NUMBER, "samples_per_s", "batches_per_s", "flops_per_s", "waiting", said=True),
-            *_fields(ColumnType.TRUTH, "flops_exact"),
-        ],
+        """forward:int64 stream:name samples:int64? batches:int64? samples_per_s:float64? batches_per_s:float64?
+        flops_per_s:float64? waiting:float64? flops_exact:bool""",
         _listed(lambda asked: run_info.throughput(asked.store, asked.run)),
     ),
     "runs": (
-        [
-            *_fields(_TEXT, "run"),
-            *_fields(_WHOLE, "forwards", "broke", "interrupted", "lost", "took_us"),
-            *_fields(ColumnType.INSTANT, "first", "last"),
-        ],
+        "run:text forwards:int64 broke:int64 interrupted:int64 lost:int64 took_us:int64 first:instant last:instant",
         _listed(lambda asked: reader.runs(asked.store)),
     ),
 }

@@ -68,11 +68,10 @@ class EventWriter:
     """Writes an event file. Numbers are float32, or float64 with `double`."""
 
     def __init__(self, file: IO[bytes], began: float, *, double: bool = False) -> None:
-        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = _protos()
-        self._checksum = masked_crc32c
-        self._file = file
+        self._records = RecordWriter(file)
         self._scalar = _number_64 if double else _number_32
         source = self._event.SourceMetadata(writer=_WRITER)
         self._write(self._event.Event(wall_time=began, file_version="brain.Event:2", source_metadata=source))
@@ -108,9 +107,7 @@ class EventWriter:
         self._write(self._event.Event(wall_time=when, summary=summary))
 
     def _write(self, event: Any) -> None:
-        data = event.SerializeToString()
-        length = _LENGTH.pack(len(data))
-        self._file.write(length + _FOOTER.pack(self._checksum(length)) + data + _FOOTER.pack(self._checksum(data)))
+        self._records.write(event.SerializeToString())
 
 
 def _number_32(summary: Any, tag: str, number: float) -> None:
