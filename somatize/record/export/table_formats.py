@@ -18,7 +18,7 @@ from somatize.record.forward_reader import Place
 from somatize.utils.atomic_files import checked_path, write_atomically
 
 from .output import Exported
-from .tables import ColumnType, Table, TableQuery, read, spread
+from .tables import ABSENT, ColumnType, Table, TableQuery, read, spread
 
 if TYPE_CHECKING:
     from somatize.codecs.arrow import Table as ArrowTable
@@ -148,7 +148,7 @@ def _write(table: Table, path: Path) -> int:
         for rows, cells in table.raw():
             written = []
             for column in columns:
-                places, values = cells.get(column.name, ((), ()))
+                places, values = cells.get(column.name, ABSENT)
                 shown = list(map(_SHOWN.get(column.kind) or _shown(values), values))
                 empty += shown.count('""')
                 written.append(spread(rows, places, shown, ""))

@@ -8,7 +8,6 @@ one of the numbers, and beside it ``loss.value (text)`` with the texts.
 from __future__ import annotations
 
 import json
-import pickle
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
 
 from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact
@@ -141,6 +142,7 @@ def words_beside(values: Sequence[Value | None], held: Sequence[Any]) -> list[st
 
 Cells: TypeAlias = tuple[Sequence[int] | None, Sequence[Any]]
 """The rows of a batch in which a field has a value (None means all), and these values."""
+ABSENT: Cells = (), ()
 
 
 class Table:
@@ -152,7 +154,6 @@ class Table:
         self.rows = 0
         self.fields = {field.name: field for field in fields}
         self._counts: dict[str, ValueCounts] = {}
-        self._batches = 0
         self._file = SpooledTemporaryFile(_IN_MEMORY, dir=None if folder is None else str(folder))  # noqa: SIM115
 
     def close(self) -> None:
@@ -166,15 +167,14 @@ class Table:
 
     def add(self, rows: int, columns: Mapping[str, Cells]) -> None:
         """Add a batch of so many rows; a field that has no cells in it is absent."""
-        kept: dict[str, Cells] = {}
+        kept: dict[str, tuple[bytes | None, Sequence[Any]]] = {}
         for name, (places, said) in columns.items():
             field = self.fields[name]
             values = values_of(list(said)) if field.said and field.kind not in _TEXTS else said
             if field.said:
                 self._counts.setdefault(name, ValueCounts(field.kind)).add(values)
-            kept[name] = places, values
-        pickle.dump((rows, kept), self._file, pickle.HIGHEST_PROTOCOL)
-        self._batches += 1
+            kept[name] = None if places is None else array("I", places).tobytes(), values
+        self._file.write(msgpack.packb((rows, kept), unicode_errors="surrogatepass"))
         self.rows += rows
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -200,8 +200,8 @@ class Table:
     def raw(self) -> Iterator[tuple[int, dict[str, Cells]]]:
         """The batches as they were added, said texts as `value_of` has them."""
         self._file.seek(0)
-        for _ in range(self._batches):
-            yield pickle.load(self._file)  # noqa: S301
+        for rows, kept in msgpack.Unpacker(self._file, max_buffer_size=0, unicode_errors="surrogatepass"):
+            yield rows, {name: (places and array("I", places), values) for name, (places, values) in kept.items()}
 
     def batches(self) -> Iterator[dict[str, list[Any]]]:
         """The batches by name of column; each value as one of the column's type, None where absent."""
@@ -214,7 +214,7 @@ class Table:
                 if words:
                     made[name] = words_beside(values, held)
                     continue
-                values = spread(rows, *cells.get(field.name, ((), ())))
+                values = spread(rows, *cells.get(field.name, ABSENT))
                 made[name] = held = held_by(kind, values) if field.said else list(values)
             yield made
 
