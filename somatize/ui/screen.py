@@ -142,16 +142,16 @@ def _how(followed: Followed, standing: Standing, now: float) -> str:
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 _LEAVE = "\x1b[2J\x1b[?25h\x1b[?1049l"  # cleared first: tmux keeps lines of an alternate screen that was resized
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _REDRAW = b"\x0c"
 
 
 class Screen:
     """The alternate screen of a terminal, and its keyboard without echo and line buffering; a context manager.
 
-    Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit, Ctrl-Z suspends the process. The terminal is
-    restored at the end of the ``with`` and while the process is suspended. For the main thread only, as it handles
-    signals.
+    Ctrl-C raises KeyboardInterrupt, SIGTERM, SIGHUP and SIGQUIT raise SystemExit, Ctrl-Z suspends the process. The
+    terminal is restored at the end of the ``with`` and while the process is suspended. For the main thread only, as it
+    handles signals.
 
     Rich's `Live` is not used: it keeps unwritten output in its console, so that a signal at the wrong moment leaves the
     terminal as it is; it neither reads keys nor handles signals; and it writes the whole screen each time.

@@ -181,7 +181,7 @@ def test_a_run_is_watched_from_before_it_begins_until_after_it_died(
     assert "where the time goes" not in screen
 
 
-@pytest.mark.parametrize(("way", "code"), [("q", 0), ("C-c", 0), ("TERM", 143)])
+@pytest.mark.parametrize(("way", "code"), [("q", 0), ("C-c", 0), ("TERM", 143), ("C-\\", 131)])
 def test_the_terminal_is_given_back_as_it_was(terminal: Terminal, recorded: Path, way: str, code: int) -> None:
     before = terminal.mode()
     terminal.types(watch(recorded, "steady", "--of", "took_us"), "Enter")
