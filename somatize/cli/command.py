@@ -28,13 +28,13 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "runs": ("run_commands", "The runs of a store."),
         "forwards": ("run_commands", "The forwards of a run: how each ended, and what it took."),
         "curve": ("view_commands", "A number that was said, over the forwards of a run."),
-        "facts": ("fact_commands", "All that was told of one forward."),
-        "nodes": ("fact_commands", "Where the time of a run went, by node."),
-        "about": ("run_commands", "Where, when and with what a run was made."),
+        "facts": ("fact_commands", "The facts of one forward."),
+        "nodes": ("fact_commands", "The time that each node of a run took."),
+        "about": ("run_commands", "The metadata of a run: command, commit, versions."),
         "logs": ("fact_commands", "The log records of a run."),
         "tasks": ("fact_commands", "The tasks of a run: open, finished, failed, lost."),
-        "throughput": ("fact_commands", "How the streams of a run went."),
-        "fleet": ("fact_commands", "What each host did for a run."),
+        "throughput": ("fact_commands", "The throughput of the streams of a run."),
+        "fleet": ("fact_commands", "The work of each host for a run."),
         "kept": ("store_commands", "The results that a store keeps."),
     },
     "Looking": {
@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "export": ("view_commands", "A run as CSV, Parquet or a trace, or to TensorBoard or MLflow."),
     },
     "Keeping house": {
-        "check": ("store_commands", "Whether everything in a store is as it must be."),
+        "check": ("store_commands", "Check that a store is undamaged."),
         "forget": ("store_commands", "Take runs away, with all that was recorded in them."),
         "rename": ("store_commands", "Give a run another name."),
         "prune": ("store_commands", "Take kept results away; records stay."),
@@ -54,7 +54,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "compact": ("store_commands", "Give the space of what went back to the disk."),
     },
     "This command": {
-        "completion": ("command", "What makes a shell complete commands and run names."),
+        "completion": ("command", "A script for shell completion."),
     },
 }
 """The subcommands as `--help` lists them, each with its module and its line there."""
@@ -139,7 +139,7 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {says}" for code, says in
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="somatize", message="somatize %(version)s")
 def somatize() -> None:
-    """Read, watch and keep in order what somatize recorded.
+    """Read, watch and maintain what somatize recorded.
 
     PATH is the directory that was given to Store(...). RUN is the name of a run in it, and may be left out where
     there is only one; -- goes before a name that begins with a dash.
@@ -217,7 +217,7 @@ add_completion_class(Fish)
 )
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete commands, options, paths, and the names of the runs of PATH.
+    """Print a script with which a shell completes commands, options, paths, and the names of runs.
 
     Bash needs to be 4.4 or newer. Open a new shell afterwards.
     """

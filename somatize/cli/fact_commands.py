@@ -72,7 +72,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
 def facts(
     path: Path, run: str | None, forward: int, last: int | None, since: int | None, every: bool, answer: Answer
 ) -> None:
-    """All that was told of forward N of a run, in order.
+    """The facts of forward N of a run, in order.
 
     N counts from 0, and from the end as -1, -2; without it, the last forward is shown.
 
@@ -121,7 +121,7 @@ def _says(row: Row) -> str:
 @all_option
 @answering
 def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: Answer) -> None:
-    """Where the time of a run went, by node, the one that took longest first.
+    """The time that each node of a run took, the longest first.
 
     Price: every fact of the run is read, some ten seconds for a million forwards; --last bounds it.
     """
@@ -151,7 +151,7 @@ def nodes(path: Path, run: str | None, last: int | None, every: bool, answer: An
 @run_argument
 @answering
 def fleet(path: Path, run: str | None, answer: Answer) -> None:
-    """What each host did for a run: slices that went there, how long they were away, how long nodes ran of it.
+    """The work of each host for a run: slices sent there, their time from sending to return, and the time nodes ran.
 
     Price: every fact of the run is read.
     """
@@ -273,7 +273,7 @@ def _done(row: Row) -> str:
 @all_option
 @answering
 def throughput(path: Path, run: str | None, stream: str | None, last: int | None, every: bool, answer: Answer) -> None:
-    """How the streams of a run went: samples and operations a second, and how long was waited for data.
+    """The throughput of the streams of a run: samples and operations a second, and the share of waiting for data.
 
     Price: every fact of the run is read.
     """

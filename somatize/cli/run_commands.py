@@ -39,7 +39,7 @@ _OWN_COMMAND = frozenset({"task", "log", "throughput"})
 @run_argument
 @answering
 def about(path: Path, run: str | None, answer: Answer) -> None:
-    """Where, when and with what a run was made: command, directory, commit, versions, writers, graphs.
+    """The metadata of a run: command, directory, commit, versions, writers, graphs.
 
     In CSV a row per value, its place written with dots. Price: no forward is read.
     """

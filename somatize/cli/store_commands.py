@@ -94,7 +94,7 @@ def sure(question: str, *, yes: bool) -> None:
 @path_argument
 @answering
 def check(path: Path, answer: Answer) -> None:
-    """Whether everything in a store is as it must be: a line for each thing that is not, and exit code 1.
+    """Check that a store is undamaged: a line for each thing that is wrong, and exit code 1.
 
     Price: all of the store is read, about a second for 100,000 forwards. It can go on while others write.
     """
