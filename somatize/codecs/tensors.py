@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from somatize.errors import DamagedStore, GradientCut, GraphError, NotKeepable, NotSendable, StoreError
@@ -338,14 +338,14 @@ def _leave_autocast(torch: Any) -> None:
         torch.clear_autocast_cache()
 
 
-@contextmanager
-def within_callers(those: list[Any] | None) -> Iterator[None]:
+def within_callers(those: list[Any] | None) -> AbstractContextManager[None]:
     """Run a block in the modes of the process that sent it, where None are `DEFAULT_MODES`."""
     if those is not None and loaded() is None:
         with suppress(ImportError):  # then no node here can use it either
             import torch  # noqa: F401
-    with within(DEFAULT_MODES if those is None else those):
-        yield
+    if loaded() is None:
+        return nullcontext()
+    return within(DEFAULT_MODES if those is None else those)
 
 
 _BACKENDS = ("cuda", "xpu")

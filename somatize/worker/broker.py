@@ -531,6 +531,8 @@ class Broker:
 
     def _divided(self, connection: Any, trip: Trip) -> str | None:
         """The error if state changed both here and at several workers, so that it has no single value."""
+        if not connection.changed():
+            return None
         host = trip.slice.host
         torn = connection.changed_of(things_of(trip), torn=True)
         if torn is not None:

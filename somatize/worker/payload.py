@@ -49,6 +49,9 @@ _OUT_OF_BAND = 1 << 14
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 """Types that are pickled without a module."""
 
+_SCALARS_ONLY = 4
+"""The protocol, and so the second byte, of a list of scalars: it is unpickled without looking for classes."""
+
 _CAUSES = 10
 """Exceptions that go along as the cause of one another, at most."""
 
@@ -78,8 +81,8 @@ def pack(
     """The buffers `unpack` makes an equal value of. Raises `NotSendable`, of `what` if that is said."""
     if mode == "project":
         return _packed_by_codecs(value, gradient)
-    if type(value) is list and all(type(item) in _SCALARS for item in value):
-        return [[pickle.dumps(value, protocol=5)]]
+    if type(value) is list and all(map(_SCALARS.__contains__, map(type, value))):
+        return [[pickle.dumps(value, _SCALARS_ONLY)]]
     try:
         try:
             return _pickled(value, send, gradient, registered=False)
@@ -138,6 +141,8 @@ def unpack(buffers: list[memoryview], mode: str, *, reply: bool = False) -> Any:
 
 
 def _unpickled(buffers: list[memoryview], *, reply: bool) -> Any:
+    if buffers[0][1] == _SCALARS_ONLY:
+        return pickle.loads(buffers[0])  # noqa: S301  as all that comes from there
     _absent.devices.clear()
     unpickler = (_Reply if reply else _Arriving)(io.BytesIO(buffers[0]), buffers=buffers[1:])
     try:

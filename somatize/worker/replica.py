@@ -46,6 +46,7 @@ _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, type(None), typ
 _HEAP_TYPE = 1 << 9
 _SHORT = 16
 _ABSENT = "absent"
+_OF_CODE_ALONE, _ANNOTATED = {"code", "defaults", "kwdefaults"}, {"s.annotations"}
 _NOTED = "_somatize_arguments"
 
 
@@ -69,7 +70,7 @@ class Space:
 class ReplicaEntry:
     """An object with a name."""
 
-    __slots__ = ("base", "direct", "kind", "known", "name", "owners", "refer", "where", "working")
+    __slots__ = ("base", "code", "direct", "kind", "known", "name", "owners", "refer", "where", "working")
 
     def __init__(self, name: int, kind: str, refer: Callable[[], Any], where: Leaf | None) -> None:
         self.name = name
@@ -84,6 +85,8 @@ class ReplicaEntry:
         """The digests of its leaves when both ends agreed on them."""
         self.working: frozenset[str] = frozenset()
         """Attributes that each end has of its own: only `forward` makes them (`keys.working_state`)."""
+        self.code: Any = None
+        """For a function that captures nothing and refers to no globals: its code when both ends agreed on it."""
         self.owners: list[Any] = []
         """For a captured variable: the functions that have it."""
 
@@ -484,13 +487,31 @@ class Replica:
         found: set[Leaf] = set()
         for name, now in state.items():
             entry = self.entries.get(name)
-            if entry is None or entry.base == now:
+            if entry is None:
+                continue
+            if entry.base == now:
+                if entry.kind == "function" and entry.code is None and now.keys() - _ANNOTATED == _OF_CODE_ALONE:
+                    code = now["code"][1]
+                    entry.code = None if payload.globals_of(code) else code
                 continue
             base, fixed = entry.base, "s." if entry.known else ""  # which are sent once
             different = {leaf for leaf, digest in now.items() if base.get(leaf, _ABSENT) != digest}
             gone = {leaf for leaf in base if leaf not in now} if entry.kind != "space" else set()
             found.update((name, leaf) for leaf in different | gone if not fixed or leaf[:2] != fixed)
         return found
+
+    def is_stateless(self, names: Iterable[int]) -> bool:
+        """Whether some objects are functions that have nothing but their code, on which both ends agree."""
+        for name in names:
+            entry = self.entries.get(name)
+            if entry is None or entry.code is None or not entry.known:
+                return False
+            thing = entry.refer()
+            if thing is None or thing.__code__ is not entry.code:
+                return False
+            if thing.__closure__ or thing.__defaults__ or thing.__kwdefaults__ or thing.__dict__:
+                return False
+        return True
 
     def tied(self, leaves: Iterable[Leaf], roots: Iterable[int], state: Digests) -> set[Leaf]:
         """Some leaves, and all that share containers or unnamed objects with them; `state` may be widened."""

@@ -113,6 +113,8 @@ class Shared:
 
     def look(self, keys: list[int]) -> bool:
         """Look what some nodes changed of what they have; gives whether that is other than at the last time."""
+        if self.replica.is_stateless(keys):
+            return False
         state = self.replica.walk(keys)
         found = {leaf for leaf in self.replica.changed(state) if self.replica.is_known(leaf[0])}
         before = {leaf for leaf in self._there if leaf[0] in state}

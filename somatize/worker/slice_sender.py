@@ -69,7 +69,7 @@ class SentObjects:
         self._forgets: list[int] = []
         self._looked: dict[Any, int] = {}
         """By graph: the number of leaves that had changed at the worker when its nodes here were last checked."""
-        OTHERS.add(self)
+        _SENT.append(weakref.ref(self, _SENT.remove))
 
     def load(self, trip: Trip, lost: list[Lost] | None = None, *, whole: bool = False) -> Load:
         """The objects that a trip needs and the worker does not have.
@@ -107,19 +107,17 @@ class SentObjects:
         replica, steps = self.replica, trip.program.plan.steps
         things = things_of(trip)
         keys = [replica.root(thing) for thing in things]
+        checked = []
         for key, number in zip(keys, trip.slice.steps, strict=True):
             replica.labels[key] = steps[number].node
-        checked = [
-            key
-            for key, number in zip(keys, trip.slice.steps, strict=True)
-            if steps[number].marks.checked is not False or not replica.is_known(key)
-        ]
+            if steps[number].marks.checked is not False or not replica.is_known(key):
+                checked.append(key)
         sources = None
         if self.mode == "project":
             fresh = [thing for key, thing in zip(keys, things, strict=True) if not replica.is_known(key)]
             sources = self._sources(trip, fresh)
         try:
-            state = replica.walk(checked)
+            state = {} if replica.is_stateless(checked) else replica.walk(checked)
             self._warn_of_working()
             self.refuse_lost(
                 lost, {steps[number].node: thing for number, thing in zip(trip.slice.steps, things, strict=True)}
@@ -174,18 +172,18 @@ class SentObjects:
 
     def _refuse_others(self, keys: list[int]) -> None:
         """Raise `StateConflict` where an object of the trip was changed at another worker."""
-        others = [other for other in list(OTHERS) if other is not self and other.there]
+        alive = [reference() for reference in _SENT]
+        others = [other for other in alive if other is not None and other is not self and other.there]
         reached = self.replica.walk(keys) if others else {}
         for other in others:
-            if other is not self and other.there:
-                for leaf in list(other.there):
-                    entry = other.replica.entries.get(leaf[0])
-                    if entry is not None and self.replica.name_of(entry.refer()) in reached:
-                        raise StateConflict(
-                            f"{other.replica.describe(leaf)} was changed at {other.called()}, and is to run at "
-                            f"{self.called()}; g.pull(broker) of the graph that has it there brings its state "
-                            "here, and g.push(broker) sends the one that is here"
-                        )
+            for leaf in list(other.there):
+                entry = other.replica.entries.get(leaf[0])
+                if entry is not None and self.replica.name_of(entry.refer()) in reached:
+                    raise StateConflict(
+                        f"{other.replica.describe(leaf)} was changed at {other.called()}, and is to run at "
+                        f"{self.called()}; g.pull(broker) of the graph that has it there brings its state "
+                        "here, and g.push(broker) sends the one that is here"
+                    )
 
     def called(self) -> str:
         """The host, for a sentence."""
@@ -434,8 +432,8 @@ def warn(sentence: str) -> None:
         print(f"SomatizeWarning: {sentence}", file=sys.stderr)  # noqa: T201
 
 
-OTHERS: weakref.WeakSet[SentObjects] = weakref.WeakSet()
-"""All that lives in this process, whose workers may have state of the same objects."""
+_SENT: list[weakref.ref[SentObjects]] = []
+"""All of this process, whose workers may have state of the same objects."""
 
 
 class _Taken(NamedTuple):

@@ -520,6 +520,30 @@ def test_working_state_is_no_state(broker: Broker) -> None:
     assert loads._model is None
 
 
+@pytest.mark.parametrize("annotated", [False, True])
+def test_a_function_that_had_nothing_but_its_code_is_sent_again_with_what_it_gets(
+    annotated: bool, broker: Broker
+) -> None:
+    def bare(x):
+        return x
+
+    def with_types(x: int) -> int:
+        return x
+
+    function: Any = with_types if annotated else bare
+    graph = at(function)
+    assert [graph.forward(x, broker=broker) for x in (1, 2, 3)] == [1, 2, 3]
+    function.__code__ = (lambda x: x + 1).__code__
+    assert [graph.forward(x, broker=broker) for x in (1, 2)] == [2, 3]
+    function.__code__ = (lambda x, y=0: (x, y)).__code__
+    function.__defaults__ = (5,)
+    assert graph.forward(1, broker=broker) == (1, 5)
+    function.__defaults__ = (6,)
+    assert graph.forward(1, broker=broker) == (1, 6)
+    function.__code__, function.__defaults__ = (lambda x: x + STEP).__code__, None
+    assert [graph.forward(x, broker=broker) for x in (1, 2)] == [1 + STEP, 2 + STEP]
+
+
 class Fragile:
     """Cannot be put together while the environment says so."""
 
