@@ -237,6 +237,10 @@ class UnknownRun(RecordError, KeyError):
     """A run was named that the store does not hold; the text offers the nearest."""
 
 
+class BadFilter(RecordError, ValueError):
+    """A text given as `where=` is no condition."""
+
+
 class UnknownForward(RecordError, KeyError):
     """A forward was asked for that the run does not hold."""
 

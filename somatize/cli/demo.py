@@ -161,7 +161,7 @@ def _learn(store: Store, run: str, epochs: int) -> tuple[int, int]:
     numbers = list(range(digits.IMAGES - digits.TESTED))
     chance = random.Random(0)  # noqa: S311  the order of images, the same each time
     about = {"rate": _RATE, "batch": _BATCH, "epochs": epochs}
-    with Recorder(store, run, summarising=["loss", "accuracy"], about=about) as recorder:
+    with Recorder(store, run, summarising=["loss", "accuracy"], config=about) as recorder:
         with Status(watching=[recorder]) as status, status.display():
             for _ in status.track(range(epochs), "epochs"):
                 chance.shuffle(numbers)

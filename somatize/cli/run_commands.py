@@ -74,7 +74,11 @@ def _told(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "python", f"{said.get('python', '')} on {said.get('platform', '')}" if "python" in said else ""
     yield "commit", _commit(said.get("git"))
     yield "with", _versions(said.get("versions") or {})
-    yield from ((key, _plain(value)) for key, value in said.get("about", {}).items())
+    ended = f" ({answers.ago(said['ended'])})" if said.get("ended") else ""
+    yield "state", f"{said.get('state', '')}{ended}{f': {why}' if (why := said.get('why')) else ''}"
+    yield "tags", answers.listed(said.get("tags", ()))
+    yield "note", said.get("note", "")
+    yield from ((f"config.{key}", _plain(value)) for key, value in _flat(said.get("config", {}), ""))
     for number, graph in enumerate(said.get("graphs", ())):
         yield "graph" if not number else "", _graph(graph)
     for number, writer in enumerate(said.get("writers", ())):
@@ -108,7 +112,7 @@ def _graph(graph: Mapping[str, Any]) -> str:
 
 
 def _writer(writer: Mapping[str, Any]) -> str:
-    alive = "recording now" if writer.get("alive") else "gone"
+    alive = f"{writer.get('state', 'gone')}{f' ({why})' if (why := writer.get('why')) else ''}"
     began = answers.clock(writer.get("began"))
     return f"process {writer.get('pid', '?')} at {writer.get('host', '?')}, {alive}, opened {began}"
 

@@ -1,6 +1,6 @@
 """Forwards recorded, and read back.
 
-`Recorder` writes; `runs`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read, and so do
+`Recorder` writes; `runs`, `best`, `compare`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read, and so do
 `about`, `unfinished`, `writers`, `replay` and `tail`; `progress`, `spent` and
 `timeline` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
 """
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from somatize.utils import names_of
 
 from .hosts import fleet
-from .reader import curve, curve_costs, facts, forwards, nodes, replay, runs, tail
+from .reader import curve, curve_costs, facts, forwards, nodes, replay, tail
 from .recorder import Recorder
 from .run_info import about, unfinished, writers
+from .run_query import best, compare, runs
 
 if TYPE_CHECKING:
     from .figures import progress, spent, timeline
@@ -29,6 +30,8 @@ __all__ = [
     "Live",
     "Recorder",
     "about",
+    "best",
+    "compare",
     "curve",
     "curve_costs",
     "facts",

@@ -27,6 +27,7 @@ from somatize.figures.theme import counted, share, took
 from somatize.store import record_format
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
+from somatize.store.run_summary import flat
 from somatize.utils.atomic_files import checked_path, write_atomically
 from somatize.utils.units import scaled
 
@@ -36,9 +37,10 @@ from .forward_reader import Place, opened_at
 from .hosts import HERE, Hosts, machines_picture, processors
 from .node_turns import OneForward, Total, one_forward
 from .progress_figure import Picture, progress_picture
-from .reader import ENDINGS, NodeTally, Spent, run_row, stretches
+from .reader import ENDINGS, NodeTally, Spent, stretches
 from .run_columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
 from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of
+from .run_query import run_row
 from .time_figures import spent_picture, timeline_picture
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")
@@ -384,7 +386,7 @@ def about_part(about: Mapping[str, Any]) -> str:
         ("began", when(about.get("began"))),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
         ("writers", counted(len(about["writers"]), "time") + " opened" if len(about["writers"]) > 1 else ""),
-        *((str(name), _plainly(value)) for name, value in about.get("about", {}).items()),
+        *((str(name), _plainly(value)) for name, value in flat(about["config"]).items()),
         *_own_facts(about),
     ]
     shown = "".join(f"<dt>{text(name, 60)}</dt><dd>{text(words, 4000)}</dd>" for name, words in said if words)

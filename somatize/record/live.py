@@ -200,7 +200,7 @@ class Live:
         elif sink.row < 0:
             self._tally.add(time.time(), sink)
 
-    def note(self, fact: Mapping[str, Any]) -> None:
+    def say_of_run(self, fact: Mapping[str, Any]) -> None:
         """Say a fact of the run as a whole, as to a `Recorder`. What streams say so is drawn over their batches.
 
         Raises `FactError` for what has no kind or is the engine's.

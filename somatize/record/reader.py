@@ -20,7 +20,6 @@ import msgpack
 
 from somatize.errors import UnknownForward
 from somatize.facts import Fact
-from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened
 from somatize.store.record_format import OWN, field_path, last_said, number, unpack
@@ -238,76 +237,6 @@ def _without_times(before: bytes, behind: bytes) -> Fact:
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")
-
-
-def runs(store: Place, *, last: int | None = None, since: float | None = None) -> list[dict[str, Any]]:
-    """A row per run, in the order they were begun, from totals: the forwards are not looked at.
-
-    `forwards` counts all of them, `broke`, `interrupted` and `lost` those that ended so; `took_us` is their sum.
-    `first` and `last` are when the first and the last forward was written down, in seconds since 1970, None before
-    there is one. `last=N` gives the last N runs, `since=t` those written to at or after that time.
-    """
-    check_range(last, None)
-    with opened_at(store) as opened:
-        rows, holes = look(opened, _run_rows)
-        if holes:  # looked at once more, as what another process is about to write would pass for them
-            _, again = look(opened, _run_rows)
-            for row in rows:
-                missing = min(holes.get(row["run"], 0), again.get(row["run"], 0))
-                row["forwards"] += missing
-                row["lost"] += missing
-    rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
-    return rows if last is None else rows[len(rows) - min(last, len(rows)) :]
-
-
-def _run_rows(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """A row per run, and of each the numbers that were given out and are not, or not yet, written down."""
-    going_on = {tail.run for tail in view.tails}
-    for key, _ in view.reading.items(b"o"):
-        if key[:1] != b"o":
-            break
-        going_on.add(record_format.run_of(key))
-    rows: list[dict[str, Any]] = []
-    holes: dict[str, int] = {}
-    for run, name, totals in view.totals():
-        if run in going_on:
-            row = run_row(RunLines(view, run))
-            missing = row.pop("holes")
-        else:
-            _, known, broke, interrupted, lost, took, first, last, highest, _ = totals
-            row = _run_row(name, known, broke, interrupted, lost, took, first, last)
-            missing = highest + 1 - known
-        rows.append(row)
-        if missing:
-            holes[row["run"]] = missing
-    return rows, holes
-
-
-def run_row(lines: RunLines) -> dict[str, Any]:
-    """The row of one run; its `holes` are numbers that were given out and are not, or not yet, written down."""
-    name, rows, broke, interrupted, lost, took, first, last, _, _ = lines.info
-    more = lines.counted()
-    if more.rows:
-        rows, broke, interrupted = rows + more.rows, broke + more.broke, interrupted + more.interrupted
-        lost, took, last = lost + more.lost, took + more.took_us, max(last, more.last)
-        first = min(first, more.first) if first else more.first
-    row = _run_row(name, rows, broke, interrupted, lost, took, first, last)
-    return {**row, "holes": lines.highest() + 1 - rows}
-
-
-def _run_row(
-    name: str, rows: int, broke: int, interrupted: int, lost: int, took: int, first: int, last: int
-) -> dict[str, Any]:
-    return {
-        "run": name,
-        "forwards": rows,
-        "broke": broke,
-        "interrupted": interrupted,
-        "lost": lost,
-        "took_us": took,
-        "first": first / 1e6 if rows else None,
-        "last": last / 1e6 if rows else None,
-    }
 
 
 def forwards(
@@ -546,16 +475,16 @@ def replay(store: Place, run: str | None = None, *, to: Callable[[Fact], Any], f
     """Tell a watcher the facts of one forward, or of all by number, each as a dict of its own; how many there were.
 
     A watcher that opens sinks (a Recorder) gets them by hand, and makes a record per forward of them; of one that was
-    lost or is open it makes one without an end. A watcher with a `note` (a Recorder, a Live) is first told what was
-    said of the run as a whole. What it raises passes through, and ends the replay.
+    lost or is open it makes one without an end. A watcher with a `say_of_run` (a Recorder, a Live) is first told what
+    was said of the run as a whole. What it raises passes through, and ends the replay.
     """
     count = 0
     if forward is not None:
         return _tell(to, facts(store, run, forward), ended=True)
-    note, retold = getattr(to, "note", None), getattr(to, "retold", None)
-    if note is not None:
+    say_of_run, retold = getattr(to, "say_of_run", None), getattr(to, "retold", None)
+    if say_of_run is not None:
         for fact in _own(store, run):
-            note(fact)
+            say_of_run(fact)
             count += 1
     for told, state, writer in _records(store, run):
         if retold is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
+import sys
 import threading
 import time
 import weakref
@@ -15,13 +17,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgpack
 
-from somatize.errors import BadName, BadRun, FactError, RecorderClosed, RecordError, RecordLost, UnknownForward
-from somatize.facts import KINDS, Fact, said
+from somatize.errors import (
+    BadName,
+    BadRun,
+    FactError,
+    RecorderClosed,
+    RecordError,
+    RecordLost,
+    UnknownForward,
+    UnknownRun,
+)
+from somatize.facts import KINDS, Fact, said, text
 from somatize.store import open_store
 from somatize.store.appender import Pending
 from somatize.store.record_format import OK, OWN, readings
 from somatize.store.recovery import open_writer
-from somatize.store.run_reader import RunLines, look
+from somatize.store.run_reader import RunLines, StoreSnapshot, find_run, look
+from somatize.store.run_summary import FAILED, FINISHED, INTERRUPTED, KILLED, RUNNING, RunSummary, end_of, flat
 from somatize.store.store import Store
 from somatize.store.values import check_name
 from somatize.store.writer import Writer
@@ -33,10 +45,13 @@ from somatize.watching.watchers import HERE, remember
 
 from . import run_info
 from .manual_forwards import ByHand, duration, ending
-from .run_info import plain
+from .run_config import check_tags, nested
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+_log = logging.getLogger("somatize.record")
 
 
 # fmt: off
@@ -73,8 +88,8 @@ _HASTE = 0.5
 class Teller:
     """Writes run metadata: process details at once, git details from a background thread."""
 
-    def __init__(self, writer: Writer, about: dict[str, Any], *, diff: bool) -> None:
-        writer.add_run_info(msgpack.packb(run_info.plain({**run_info.process_provenance(), "about": about})))
+    def __init__(self, writer: Writer, given: dict[str, Any], *, diff: bool) -> None:
+        writer.add_run_info(msgpack.packb(run_info.plain({**run_info.process_provenance(), **given})))
         self._pid = os.getpid()
         self._told = Wakeup()
         tell = partial(_tell_code, writer, self._told, diff=diff)
@@ -217,37 +232,47 @@ class Recorder:
         store: Store,
         run: str | None = None,
         summarising: Iterable[str] = (),
-        about: Mapping[str, Any] | None = None,
         *,
+        config: Any = None,
+        tags: Iterable[str] = (),
+        note: str = "",
+        resume: str = "auto",
         diff: bool = False,
     ) -> None:
         """Open `run` to write on, or a new one with a name of its own.
 
-        `about` is kept with the run, as plain data; so are command line, library versions, the git commit and each
-        graph that is run, and with `diff` what the working tree changed since that commit (1 MB at most).
+        `config` is what the run was configured with: nested plain data, a dataclass, an `argparse.Namespace`, or an
+        object of OmegaConf or pydantic. It is kept with the run, as are `tags`, `note`, command line, library versions,
+        the git commit and each graph that is run, and with `diff` what the working tree changed since that commit
+        (1 MB at most). Values of keys such as ``password`` or ``token`` are masked.
+
+        A run that exists is continued: with ``resume="auto"`` a log line says so, ``"must"`` insists that it exists,
+        ``"never"`` refuses it. A configuration other than the one before is warned about.
 
         `summarising` names facts whose values are kept as columns, so that their curves are read without the
         records: ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` any other field, ``"val.loss"`` the `loss` of
         `val` facts or the value of `val.loss` facts, whichever is said.
 
-        Raises `BadRun`, `StoreReadOnly`, TypeError for what is no Store or no list of names, before anything ran.
+        Raises `BadRun`, `UnknownRun`, `StoreReadOnly`, `RecordError` for what is no configuration, and TypeError for
+        what is no Store or no list of names, before anything ran.
         """
         if not isinstance(store, Store):
             raise TypeError(f"a Recorder writes to a Store, not to {store!r}: Recorder(Store({str(store)!r}))")
         self._store = store
         self._run = new_run_name() if run is None else _checked(run)
         self._fields = _fields(summarising)
-        self._about = plain(about or {})
+        self._given = _given(config, tags, note)
         self._diff = diff
         self._closed = False
         self._warned = False
+        _check_resumed(store, self._run, self._given.get("config", {}), resume)
         self._open()
 
-    def _open(self) -> None:
+    def _open(self, parent: int = 0) -> None:
         self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
-        open_writer(open_store.hold(self._store.opened.path), self._run, self._fields, self._take)
+        open_writer(open_store.hold(self._store.opened.path), self._run, self._fields, self._take, parent)
         self._graphs = Graphs(self._writer)
-        self._teller = Teller(self._writer, self._about, diff=self._diff)
+        self._teller = Teller(self._writer, self._given, diff=self._diff)
 
     def _take(self, writer: Writer) -> None:
         """Write by that one, which is closed at the latest when this is gone."""
@@ -371,7 +396,7 @@ class Recorder:
         sink.writer, sink.number, sink.over = writer, number, True
         return sink
 
-    def note(self, fact: Mapping[str, Any]) -> None:
+    def say_of_run(self, fact: Mapping[str, Any]) -> None:
         """Say a fact of the run as a whole, during or between forwards; `about` gives it back.
 
         Raises `FactError` for what has no kind or is the engine's, and `RecorderClosed`.
@@ -390,18 +415,33 @@ class Recorder:
             with open_store.reopening_lock():
                 if self._writer.pid != getpid() or self._writer.exiting:
                     self._retire.detach()
-                    self._open()
+                    self._open(self._writer.id if self._writer.pid != getpid() else 0)
         return self._writer
+
+    def end(self, state: str, why: str = "") -> None:
+        """Say how the run ends: ``"finished"``, ``"failed"`` or ``"interrupted"``, and why; then `close` it.
+
+        It counts whatever comes later, but for another call. Raises `RecordError` for another state and
+        `RecorderClosed`.
+        """
+        if state not in (FINISHED, FAILED, INTERRUPTED):
+            raise RecordError(f"state={state!r}: a run ends 'finished', 'failed' or 'interrupted'")
+        self._writing().add_end(state, why)
 
     def close(self) -> None:
         """Return when all that was said is committed. A second call does nothing.
 
-        Raises `RecordLost` if something could not be written down. Forwards still going on read as lost.
+        In an `except` or a `finally` that an exception passes, the run ends by that exception. Raises `RecordLost` if
+        something could not be written down. Forwards still going on read as lost.
         """
+        self._close(sys.exc_info()[1])
+
+    def _close(self, error: BaseException | None) -> None:
         if not self._closed:
             self._closed = True
             if self._writer.pid == getpid():
                 try:
+                    self._writer.end = self._writer.end or end_of(error)
                     self._teller.wait()
                     self._writer.close()
                 except BaseException:  # an interrupt: the committing thread sees to it
@@ -415,18 +455,69 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._store, self._run, self._fields, self._about, self._diff)
+        return _again, (self._store, self._run, self._fields, self._given, self._diff)
 
     def __repr__(self) -> str:
         return f"Recorder({self._store!r}, run={self._run!r}{', closed' if self._closed else ''})"
 
 
-def _again(store: Store, run: str, fields: tuple[str, ...], about: dict[str, Any], diff: bool) -> Recorder:
+def _again(store: Store, run: str, fields: tuple[str, ...], given: dict[str, Any], diff: bool) -> Recorder:
     """The recorder that was pickled, where it arrives."""
-    return Recorder(store, run, fields, about, diff=diff)
+    return Recorder(store, run, fields, **given, diff=diff)
+
+
+def _given(config: Any, tags: Iterable[str], note: str) -> dict[str, Any]:
+    """The run information that was given to a recorder."""
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise TypeError(f"tags= is a list of texts, as tags=[{tags!r}]")
+    given: dict[str, Any] = {"tags": check_tags(tags), "note": text(note) if note else ""}
+    return {key: value for key, value in given.items() if value} | (
+        {} if config is None else {"config": nested(config)}
+    )
+
+
+def _check_resumed(store: Store, run: str, config: Mapping[str, Any], resume: str) -> None:
+    """Refuse a run that is not to be resumed, or say that one is."""
+    if resume not in ("auto", "must", "never"):
+        raise RecordError(f"resume={resume!r}: it is 'auto', 'must' or 'never'")
+
+    def work(view: StoreSnapshot) -> tuple[int, RunSummary] | None:
+        number = find_run(view.reading, run)
+        if number is None:
+            return None
+        lines = RunLines(view, number)
+        return lines.highest() + 1, lines.summary()
+
+    found = look(store.opened, work)
+    if found is None:
+        if resume == "must":
+            raise UnknownRun(f"resume='must', and there is no run {run!r} in {store.path}")
+        return
+    forwards, summary = found
+    end = summary.end
+    if resume == "never":
+        raise BadRun(f"resume='never', and there is a run {run!r} of {forwards:,} forwards in {store.path}")
+    if resume == "auto" and forwards and end is not None and end.state != RUNNING:
+        count = f"{forwards:,} forward{'s' * (forwards != 1)}"
+        _log.warning(
+            "run %r is continued: it has %s, and %s%s",
+            run,
+            count,
+            _ENDED[end.state],
+            f" ({end.why})" if end.why else "",
+        )
+    now, before = flat(config), summary.config
+    different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if now and before and different:
+        named = ", ".join(f"{key} {before.get(key)!r} -> {now.get(key)!r}" for key in different[:5])
+        more = f" and {len(different) - 5} more" if len(different) > 5 else ""
+        warn_of_record(f"run {run!r} goes on with another configuration: {named}{more}")
+
+
+_ENDED = {FINISHED: "finished", FAILED: "failed", INTERRUPTED: "was interrupted", KILLED: "was killed"}
 
 
 def _checked(run: str) -> str:

@@ -15,7 +15,7 @@ from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened, acquire, journal_files, release
 from somatize.store.run_reader import RunLines, StoreSnapshot, find_run, look, writer_info
 
-from .reader import run_row
+from .run_query import run_row
 from .run_state import Cursor, ForwardCounts, Grown, Standing, drawn_of, grown
 
 _SETTLED = 1.0

@@ -25,6 +25,7 @@ from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, Stored, lines_of, look
+from somatize.store.run_summary import KILLED, RUNNING, WriterEnd, writer_ends
 
 from .forward_reader import Place, opened_at
 
@@ -59,15 +60,16 @@ def masked(argv: Sequence[str]) -> list[str]:
             continue
         hide = False
         name, equals, _ = word.partition("=")
-        if equals and " " not in name and _is_secret(name):
+        if equals and " " not in name and is_secret(name):
             made.append(f"{name}={MASK}")
             continue
-        hide = word.startswith("--") and not equals and _is_secret(word)
+        hide = word.startswith("--") and not equals and is_secret(word)
         made.append(_within(word))
     return made
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Whether a name, by its last word, is that of a password, token or the like."""
     words = [word.lower() for word in _WORD.findall(name)]
     while words and words[-1].isdigit():
         words.pop()
@@ -85,7 +87,7 @@ def _within(text: str) -> str:
 
 def _hidden(found: re.Match[str]) -> str:
     value = found["value"]
-    if not _is_secret(found["name"]) or value.startswith("//") or MASK in value:
+    if not is_secret(found["name"]) or value.startswith("//") or MASK in value:
         return found[0]
     if value.lower() in ("bearer", "basic"):  # what follows is hidden already
         return found[0]
@@ -224,10 +226,11 @@ def about(store: Place, run: str | None = None) -> dict[str, Any]:
     """Provenance of a run: when, where and with what it was made, and facts of the run itself.
 
     `began` is when its first recorder was opened; `argv`, `cwd`, `python`, `platform`, `host`, `pid`, `versions` and
-    `git` are of that one (of `argv` the values of ``--password``, ``--token`` and their like are hidden); `writers`
-    has the same of each. `graphs` are those it ran, as data, `about` what was given to its recorders (the later one's
-    word counts), and `facts` what was said before its first forward. `git` and `versions` are gathered while the run
-    goes on; they are there at the latest when the recorder was closed.
+    `git` are of that one (of `argv` the values of ``--password``, ``--token`` and their like are hidden). `state`,
+    `why` and `ended` say how the run ended, as `runs` does; `tags` and `note` are what it was marked with; `config` is
+    the configuration of its last recorder, nested as it was given. `writers` has all of this for each recorder, in the
+    order of opening. `graphs` are those the run had, as data, and `facts` what was said before its first forward. `git`
+    and `versions` are gathered while the run goes on; they are there at the latest when the recorder was closed.
     """
     with opened_at(store) as opened:
         return look(opened, lambda view: about_of(lines_of(view, run)))
@@ -238,17 +241,22 @@ def about_of(lines: RunLines) -> dict[str, Any]:
     writers = writers_of(lines)
     first = {key: value for key, value in writers[0].items() if key not in ("writer", "alive")} if writers else {}
     graphs: dict[str, Any] = {}
-    said: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for one in writers:
         graphs.update(one.pop("graphs"))
-        said.update(one.pop("about"))
-    first.pop("graphs", None)
-    first.pop("about", None)
+        config = one["config"] or config
+    for key in ("graphs", "config", "tags", "note", "state", "why", "ended"):
+        first.pop(key, None)
+    summary = lines.summary()
+    end = summary.end
     facts = list(unpack(lines.bodies(record_format.OWN) or []))
     return {
         "run": lines.name,
         **first,
-        "about": said,
+        **({} if end is None else {"state": end.state, "why": end.why, "ended": end.when / 1e6 if end.when else None}),
+        "config": config,
+        "tags": summary.tags,
+        "note": summary.note,
         "facts": facts,
         "graphs": list(graphs.values()),
         "writers": writers,
@@ -275,12 +283,20 @@ def writers_of(lines: RunLines) -> list[dict[str, Any]]:
     for tail in lines.view.tails_of(lines.run):
         known = found.setdefault(tail.writer, dict(tail.about))
         known["said"] = {**known.get("said", {}), **tail.gathered.about}
-    rows = [_writer(writer, known, alive=lines.view.is_alive(writer)) for writer, known in found.items()]
+        known["heard"] = tail.heard()
+    ends = {one.writer: one for one in writer_ends(reading, lines.run)}
+    rows = [
+        _writer(writer, known, ends.get(writer), alive=lines.view.is_alive(writer)) for writer, known in found.items()
+    ]
     return sorted(rows, key=lambda row: row["began"])
 
 
-def _writer(writer: int, known: dict[str, Any], *, alive: bool) -> dict[str, Any]:
+def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, *, alive: bool) -> dict[str, Any]:
     said = dict(known.pop("said", {}))
+    heard = known.pop("heard", 0)
+    state, why, when = said.pop("end", None) or (("", "", 0) if end is None else (end.state, end.why, end.when))
+    if not state:
+        state, when = (RUNNING, 0) if alive else (KILLED, when or heard)
     if isinstance(said.get("argv"), list):
         said["argv"] = masked(list(map(str, said["argv"])))
     graphs = {key: value for key, value in said.items() if key.startswith(_GRAPH)}
@@ -289,8 +305,11 @@ def _writer(writer: int, known: dict[str, Any], *, alive: bool) -> dict[str, Any
         "alive": alive,
         "began": known.pop("opened", 0) / 1e6,
         **{key: value for key, value in known.items() if key not in _HIDDEN},
-        **{key: value for key, value in said.items() if key not in graphs and key != "about"},
-        "about": said.get("about", {}),
+        **{key: value for key, value in said.items() if key not in graphs and key not in ("about", "config")},
+        "config": said.get("config", said.get("about", {})),
+        "state": state,
+        "why": why,
+        "ended": when / 1e6 if when else None,
         "graphs": graphs,
     }
 

@@ -185,7 +185,7 @@ def _is_timing(record: logging.LogRecord) -> bool:
 
 
 def _told(watcher: Any, fact: Fact, in_forward: bool) -> None:
-    of_the_run = None if in_forward else getattr(watcher, "note", None)
+    of_the_run = None if in_forward else getattr(watcher, "say_of_run", None)
     (of_the_run or watcher)(fact)
 
 

@@ -37,35 +37,38 @@ from .rows import (
     find_chunk,
     store_open_tasks,
 )
+from .run_summary import KILLED, SummaryUpdate, WriterEnd
 
 _LOOK_BACK = 64
 _NOT_OK = (record_format.BROKE, record_format.INTERRUPTED, record_format.LOST)
 
 
-def store_rows(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
-    """Store the rows of a stretch of a journal, and update the totals of the run."""
+def store_rows(txn: WriteTransaction, run: int, gathered: JournalRows, summary: SummaryUpdate | None = None) -> None:
+    """Store the rows of a stretch of a journal, and update the totals and the summary of the run."""
     key = record_format.run_key(run)
     sealed = txn.get(key)
     if sealed is None:
         return  # the run was forgotten; its writer died before it could say more
-    tally = _RunTotals(record_format.unpack_run(key, sealed))
+    summary = summary or SummaryUpdate(txn, run)
+    tally = _RunTotals(record_format.unpack_run(key, sealed), summary)
     complete, late, alone = gathered.complete(), list[JournalRow](), list[Line]()
     for row in gathered.rows.values():
         if row.started and row.ended and row.forward != OWN:
             if row.state == record_format.LOST:
                 _store_inside(txn, run, row.forward, row.inside(gathered.fields))
         elif row.started or row.ended or row.forward == OWN:
-            _store_part(txn, run, row, gathered, tally.info.span, complete)
+            _store_part(txn, run, row, gathered, tally, complete)
         else:
             late.append(row)
     _store(txn, run, gathered, tally, _blocks(gathered, complete))
     for row in late:  # once the blocks are stored, as it may be about a forward in one of them
-        _store_part(txn, run, row, gathered, tally.info.span, alone)
+        _store_part(txn, run, row, gathered, tally, alone)
     _store(txn, run, gathered, tally, cut(alone, gathered.fields))
     if gathered.about:
         _store_run_info(txn, run, gathered)
     store_open_tasks(txn, run, gathered.tasks)
     txn.put(key, record_format.pack_run(key, tally.info))
+    summary.store()
 
 
 def _blocks(gathered: JournalRows, complete: list[Line]) -> Iterable[Block]:
@@ -88,11 +91,13 @@ def _store(txn: WriteTransaction, run: int, gathered: JournalRows, tally: _RunTo
 class _RunTotals:
     """The totals of a run while rows are added."""
 
-    def __init__(self, info: RunInfo) -> None:
+    def __init__(self, info: RunInfo, summary: SummaryUpdate) -> None:
         self.info = info
+        self.summary = summary
 
     def count(self, block: Block) -> None:
         info, numbers = self.info, block.numbers
+        self.summary.add_block(numbers["forward"], block.fields)
         forwards, states, whens, took = (numbers[name] for name in ("forward", "state", "when", "took_us"))
         ended = (
             [0, 0, 0] if states.count(record_format.OK) == len(states) else [states.count(state) for state in _NOT_OK]
@@ -154,7 +159,7 @@ def _blocks_before(txn: WriteTransaction, run: int, writer: int, block: Block) -
 
 
 def _store_part(
-    txn: WriteTransaction, run: int, row: JournalRow, gathered: JournalRows, span: int, complete: list[Line]
+    txn: WriteTransaction, run: int, row: JournalRow, gathered: JournalRows, totals: _RunTotals, complete: list[Line]
 ) -> None:
     """Store what came of a forward that is not wholly in this stretch: parts, its end, or facts said after it."""
     fields, writer = gathered.fields, gathered.writer
@@ -168,14 +173,14 @@ def _store_part(
     if row.started or sealed is not None:
         _open(txn, key, _opened_before(key, sealed, writer), row, fields, complete)
         return
-    chunk = find_chunk(txn, run, row.forward, span, writer)
+    chunk = find_chunk(txn, run, row.forward, totals.info.span, writer)
     if chunk is None:
         # Its beginning was lost, to a power cut or a full disk and memory; what came after says that it was there.
         said = [row.texts(fields).get(field) for field in fields]
         state = row.state if row.ended else record_format.LOST
         complete.append([row.forward, state, row.nodes, row.took_us, row.when, said, b""])
     elif row.summary:
-        _change_summary(txn, chunk, row.forward, row.texts(fields))
+        _change_summary(txn, chunk, row.forward, row.texts(fields), totals.summary)
 
 
 def _opened_before(key: bytes, sealed: Any, writer: int) -> dict[str, Any]:
@@ -211,7 +216,9 @@ def _store_inside(txn: WriteTransaction, run: int, forward: int, inside: list[st
     txn.put(key, record_format.pack_map(key, inside))
 
 
-def _change_summary(txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str]) -> None:
+def _change_summary(
+    txn: WriteTransaction, key: bytes, forward: int, said: dict[str, str], summary: SummaryUpdate
+) -> None:
     """Correct the summary columns of a stored row after late facts."""
     chunk = Chunk(bytes(txn.get(key) or b""))
     columns = {name: chunk.raw(name) for name in chunk.names}
@@ -220,6 +227,7 @@ def _change_summary(txn: WriteTransaction, key: bytes, forward: int, said: dict[
         known: list[str | None] = [None] * chunk.rows
         if field in columns:
             known = texts(*columns[field], chunk.rows)
+        summary.change(field, forward, known[index], text)
         known[index] = text
         columns[field] = pack_texts(known)
     txn.put(key, pack_chunk(chunk.rows, columns))
@@ -227,12 +235,18 @@ def _change_summary(txn: WriteTransaction, key: bytes, forward: int, said: dict[
 
 def _store_run_info(txn: WriteTransaction, run: int, gathered: JournalRows) -> None:
     key = record_format.run_writer_key(b"a", run, gathered.writer)
+    txn.put(key, record_format.pack_map(key, {**_run_info(txn, run, gathered.writer), **gathered.about}))
+
+
+def _run_info(txn: WriteTransaction, run: int, writer: int) -> dict[str, Any]:
+    key = record_format.run_writer_key(b"a", run, writer)
     sealed = txn.get(key)
-    known = record_format.unpack_map(key, sealed) if sealed is not None else {}
-    txn.put(key, record_format.pack_map(key, {**known, **gathered.about}))
+    return record_format.unpack_map(key, sealed) if sealed is not None else {}
 
 
-def end_open(txn: WriteTransaction, run: int, writer: int, fields: Sequence[str]) -> None:
+def end_open(
+    txn: WriteTransaction, run: int, writer: int, fields: Sequence[str], summary: SummaryUpdate | None = None
+) -> None:
     """Mark the forwards that a dead writer left open as lost."""
     prefix = record_format.run_prefix(b"o", run)
     left: list[int] = []
@@ -249,7 +263,7 @@ def end_open(txn: WriteTransaction, run: int, writer: int, fields: Sequence[str]
         when = record_format.unpack_map(key, txn.get(key) or b"")["when"]
         row = gathered.rows[forward] = JournalRow(forward, 0, when, b"", b"")
         row.ended, row.state = True, record_format.LOST
-    store_rows(txn, run, gathered)
+    store_rows(txn, run, gathered, summary)
 
 
 EVERY = 0.25
@@ -425,18 +439,29 @@ def commit_rows(
     run: int,
     gathered: JournalRows,
     taken: tuple[int, int],
-    about: dict[str, object],
+    about: dict[str, Any],
     *,
     closed: bool = False,
+    heard: int = 0,
 ) -> None:
-    """Store the rows of a stretch of a journal and, in the same transaction, the position it ends at."""
-    store_rows(txn, run, gathered)
+    """Store the rows of a stretch of a journal and, in the same transaction, the position it ends at.
+
+    A writer that is `closed` and did not say how it ended was killed; `heard` is when it last wrote, in µs since 1970.
+    """
+    if txn.get(record_format.run_key(run)) is None:
+        return  # the run was forgotten
+    summary = SummaryUpdate(txn, run)
+    store_rows(txn, run, gathered, summary)
     if closed:
-        end_open(txn, run, gathered.writer, gathered.fields)
-    if txn.get(record_format.run_key(run)) is not None:
-        key = record_format.writer_key(gathered.writer)
-        txn.put(key, record_format.pack_writer(key, record_format.WriterInfo(run, *taken, closed, about)))
-        txn.put(record_format.run_writer_key(b"v", run, gathered.writer), b"")
+        end_open(txn, run, gathered.writer, gathered.fields, summary)
+    key = record_format.writer_key(gathered.writer)
+    txn.put(key, record_format.pack_writer(key, record_format.WriterInfo(run, *taken, closed, about)))
+    known = gathered.about if "end" in gathered.about or not closed else _run_info(txn, run, gathered.writer)
+    state, why, when = known.get("end") or ((KILLED, "", heard) if closed else ("", "", 0))
+    summary.note_writer(WriterEnd.of(gathered.writer, about)._replace(state=state, why=why, when=when))
+    if gathered.about:
+        summary.add_info(gathered.about, about.get("opened", 0))
+    summary.store()
 
 
 def _yield_turn() -> None:

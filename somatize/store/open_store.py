@@ -28,6 +28,7 @@ from . import directory as place
 from . import journal
 from .lmdb_environment import Environment, create
 from .locks import Locks, RunGate
+from .run_summary import end_of
 
 if TYPE_CHECKING:
     from .lmdb_environment import ReadTransaction, WriteTransaction
@@ -89,6 +90,7 @@ class OpenWriter(Protocol):
     taken: Position
     closed_in_store: bool
     exiting: bool
+    end: tuple[str, str] | None
 
     @property
     def id(self) -> int:
@@ -304,10 +306,11 @@ class Opened:
             if any(writer.is_abandoned() for writer in list(self.writers.values())):
                 self.committer.begin()  # a dropped recorder may have been interrupted before it did
 
-    def finish(self) -> None:
-        """Close all writers at the exit of the process; errors become warnings."""
+    def finish(self, end: tuple[str, str] | None = None) -> None:
+        """Close the writers of this process as it ends, with how it ends if that is known; errors become warnings."""
         for writer in list(self.writers.values()):
             writer.exiting = True
+            writer.end = writer.end or end
             writer.close_without_errors()
 
     def close(self) -> bool:
@@ -442,6 +445,7 @@ def _acquired(path: Path, *, make: bool) -> Opened:
             opened = _all.get(identity)
             if opened is None:
                 opened = _all[identity] = Opened(path, identity)
+                _expect_end_of_child()
             elif opened.follow() is None:  # this system does not tell the path of an open directory
                 opened.moved_to(path)
             opened.references += 1
@@ -502,6 +506,26 @@ def _after_fork_in_child() -> None:
 def _at_exit() -> None:
     for opened in list(_all.values()):
         opened.finish()
+
+
+def _at_exit_of_child() -> None:
+    """The end of a process of multiprocessing, which runs no atexit functions; an exception may be passing."""
+    end = end_of(sys.exc_info()[1])
+    for opened in list(_all.values()):
+        opened.finish(end)
+
+
+_expected: list[int] = []
+"""The process for whose end `_at_exit_of_child` is registered."""
+
+
+def _expect_end_of_child() -> None:
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None and _expected != [os.getpid()]:
+        from multiprocessing.util import Finalize
+
+        _expected[:] = [os.getpid()]
+        Finalize(None, _at_exit_of_child, exitpriority=100)
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

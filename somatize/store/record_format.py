@@ -12,6 +12,7 @@
 ``l`` run, forward                        the nodes that were running in a lost forward
 ``a`` run, writer                         metadata of the run, as given by a writer
 ``t`` run, digest of a task's id          the last fact of an open task (`rows.OpenTasks`)
+``e`` run                                 its summary: end, tags, configuration, numbers (`run_summary`)
 ``i``                                     the number the next run gets; numbers are never used again
 ========================================  =====================================================
 
@@ -47,7 +48,7 @@ STATES = {OK: "ok", BROKE: "broke", INTERRUPTED: "interrupted", LOST: "lost", OP
 OWN = 2**64 - 1
 """The forward number of the facts of a run as a whole."""
 
-OF_RUN = (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t")
+OF_RUN = (b"v", b"c", b"b", b"p", b"o", b"l", b"a", b"t", b"e")
 """The kinds of keys of one run; its number follows the kind."""
 
 NEXT_RUN = b"i"

@@ -50,11 +50,16 @@ def opening_alone(opened: Opened) -> Iterator[None]:
 
 
 def open_writer(
-    reference: Reference, name: str, fields: Sequence[str], taken: Callable[[Writer], object] | None = None
+    reference: Reference,
+    name: str,
+    fields: Sequence[str],
+    taken: Callable[[Writer], object] | None = None,
+    parent: int = 0,
 ) -> Writer:
     """Open a writer of a run; the run is registered if the store has none of that name.
 
-    The writer keeps `reference` and gives it back when it closes. `taken` is called with the writer before it is
+    The writer keeps `reference` and gives it back when it closes. `parent` is the writer that this process was forked
+    from. `taken` is called with the writer before it is
     returned, because an interrupt could lose the returned object. Raises `StoreReadOnly`, and `StoreError` if the
     run cannot be registered.
     """
@@ -70,7 +75,7 @@ def open_writer(
         following = _number_finder(opened, run)
         made: list[Writer] = []
         try:
-            in_service_thread(lambda: made.append(Writer(reference, name, run, fields, identity())))
+            in_service_thread(lambda: made.append(Writer(reference, name, run, fields, identity(parent))))
             writer = made[0]
             _join(opened, writer, following)
             _begin_journal(writer)
@@ -94,9 +99,12 @@ def _begin_journal(writer: Writer) -> None:
         pass  # entries are kept in memory, and each one tries again
 
 
-def identity() -> dict[str, Any]:
-    """What identifies this process: pids are reused."""
+def identity(parent: int = 0) -> dict[str, Any]:
+    """What identifies this process, as pids are reused; and its `parent`, the writer it was forked from."""
+    rank = os.environ.get("RANK", "").strip()
     return {
+        **({"parent": parent} if parent else {}),
+        **({"rank": encodable(rank)} if rank else {}),
         "pid": os.getpid(),
         "host": encodable(socket.gethostname()),
         "boot": _read("/proc/sys/kernel/random/boot_id"),
@@ -252,6 +260,7 @@ def _recover_rest(
         if known.closed or known.generation > generation:
             return
         at = known.offset
+    heard = os.fstat(fd).st_mtime_ns // 1000
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = JournalRows(writer, about["fields"], generation)
@@ -260,7 +269,9 @@ def _recover_rest(
         at = gathered.read_to or at
         closed = last_one and not gathered.read_to
         taken = (generation, at)
-        opened.records.write(lambda txn: commit_rows(txn, about["run"], gathered, taken, about, closed=closed))  # noqa: B023
+        opened.records.write(
+            lambda txn: commit_rows(txn, about["run"], gathered, taken, about, closed=closed, heard=heard)  # noqa: B023
+        )
         if not gathered.read_to:
             return
 

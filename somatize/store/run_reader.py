@@ -25,8 +25,9 @@ from .journal import NO_TIME
 from .journal_reader import JournalCounts, JournalFile, Tail
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, journal_files
-from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, parted_path, readings, unpack
+from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, number, parted_path, readings, unpack
 from .rows import TaskFact, find_chunk, open_tasks_after, stored_open_tasks
+from .run_summary import NumberTotal, RunSummary, WriterEnd, number_columns, run_end, total_of, writer_ends
 
 _STAMPS = frozenset({"fact", "node", "host", "device"})
 
@@ -151,6 +152,68 @@ class RunLines:
             return list(record_format.unpack_map(key, sealed)) if sealed is not None else []
         except BadValue:
             return []
+
+    # -- its summary
+
+    def summary(self) -> RunSummary:
+        """The summary of the run with what journals hold beyond the store. Its `end` is never None.
+
+        Of a number of which a journal has another value for a forward, the totals are made anew from its column.
+        """
+        try:
+            found = RunSummary.read(self.view.reading, self.run)
+        except BadValue:
+            found = None
+        made = self._summed_up() if found is None else found
+        tails = self.view.tails_of(self.run)
+        if made.end is None or tails:
+            ends = {one.writer: one for one in writer_ends(self.view.reading, self.run)}
+            for tail in tails:
+                said = tail.gathered.about
+                made.add_info(said, tail.about.get("opened", 0))
+                known = ends.get(tail.writer) or WriterEnd.of(tail.writer, tail.about)
+                state, why, when = said.get("end") or (known.state, known.why, known.when or tail.heard())
+                ends[tail.writer] = known._replace(state=state, why=why, when=when)
+            made.end = run_end(ends.values(), [one for one in ends if self.view.is_alive(one)])
+        if self.lines or self.late:
+            self._add_numbers(made)
+        return made
+
+    def _summed_up(self) -> RunSummary:
+        """The summary of a run that has none, as it was recorded by an older version."""
+        made = RunSummary()
+        for writer in writer_ends(self.view.reading, self.run):
+            key = record_format.run_writer_key(b"a", self.run, writer.writer)
+            sealed = self.view.reading.get(key)
+            try:
+                said = record_format.unpack_map(key, sealed) if sealed is not None else {}
+            except BadValue:
+                continue
+            made.add_info({"config": said.get("about", {}), **said}, writer.opened)
+        paths = {name for block in self.blocks() for name in block.chunk.names if "." in name}
+        columns = number_columns(self.view.reading, self.run, paths)
+        made.numbers = {path: total_of(points) for path, points in columns.items() if points}
+        return made
+
+    def _add_numbers(self, made: RunSummary) -> None:
+        """Add the numbers of forwards that only journals have, and of facts said late."""
+        for line in self.lines.values():
+            for path, said in line.texts.items():
+                value = number(said)
+                if value is not None:
+                    made.numbers[path] = made.numbers.get(path, NumberTotal()).added(line.forward, value)
+        again = {path for texts in self.late.values() for path in texts}
+        for path, points in number_columns(self.view.reading, self.run, again).items():
+            values = dict(points)
+            for forward, texts in chain(
+                ((line.forward, line.texts) for line in self.lines.values()), self.late.items()
+            ):
+                value = number(texts[path]) if path in texts else None
+                if value is not None:
+                    values[forward] = value
+                elif path in texts:
+                    values.pop(forward, None)
+            made.numbers[path] = total_of(values.items())
 
     # -- blocks
 

@@ -22,6 +22,7 @@ from .locks import BUSY, SEVERAL
 from .open_store import Reference, in_service_thread
 from .record_format import LOST, OPEN
 from .rows import JournalRows
+from .run_summary import FINISHED, NOT_CLOSED, end_of_process, pack_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,8 @@ class Writer(Appender):
         self.closing = False
         """Whether nothing more is appended, so that the next commit is its last."""
         self.closed_in_store = False
+        self.end: tuple[str, str] | None = None
+        """How it ended and why, if that was said before it is closed."""
         self.current: Pending | None = None
         """The forward whose record is being written."""
         self._finished = False
@@ -225,6 +228,11 @@ class Writer(Appender):
     def _add_run_info(self, about: bytes) -> None:
         self._write_entry(None, ABOUT, (0, 0, NO_TIME, b"", about))
 
+    def add_end(self, state: str, why: str) -> None:
+        """Write how the writer ends; a later word counts."""
+        self.end = state, why
+        self.add_run_info(pack_end(state, why))
+
     # -- open forwards
 
     def drop_forward(self, pending: Pending) -> None:
@@ -320,6 +328,8 @@ class Writer(Appender):
         for pending in list(self.pending):
             if pending is not self.current:  # else this came in the middle of writing it, and it will be written
                 self._end_as_lost(pending)
+        state, why = self.end or (end_of_process() if self.exiting else (FINISHED, NOT_CLOSED))
+        self._write_entry(None, ABOUT, (0, 0, NO_TIME, b"", pack_end(state, why)), keep=False)
         self.shut = self._closed = self.closing = True
         self.pen.close()
 

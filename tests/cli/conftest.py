@@ -28,7 +28,7 @@ GRAPH = Graph.somatize(node(lambda step: step).named("load") >> (node(learn).nam
 
 
 def record(store: Store, run: str) -> None:
-    with Recorder(store, run, summarising=["loss"], about={"rate": 0.1, "note": "[i]x[/i]"}) as recorder:
+    with Recorder(store, run, summarising=["loss"], config={"rate": 0.1, "note": "[i]x[/i]"}) as recorder:
         with Status(watching=[recorder]) as status:
             with status.task("epochs", total=2) as task:
                 for step in range(6):

@@ -21,7 +21,7 @@ def odd(tmp_path: Path) -> Path:
     def breaks(value: int) -> int:
         raise ValueError(ODD)
 
-    with Recorder(Store(tmp_path / "store"), run=f"run {ODD}", summarising=["said"], about={ODD: ODD}) as recorder:
+    with Recorder(Store(tmp_path / "store"), run=f"run {ODD}", summarising=["said"], config={ODD: ODD}) as recorder:
         recorder({"fact": "first", ODD: ODD})
         Graph.somatize(node(abs).named(f"node {ODD}")).forward(1, watching=recorder)
         recorder({"fact": "said", "value": ODD, "n": 1})

@@ -63,7 +63,7 @@ def test_it_learns_records_and_names_commands_that_work(tmp_path):
     assert points[0][1] > 2 > 1 > points[-1][1]
     assert int(re.search(r"it reads (\d+)%", told)[1]) > 70
     assert "IndexError: there is no image 1797; the last one is 1796" in told
-    assert record.about(to, "digits")["about"] == {"rate": 0.5, "batch": 60, "epochs": 2}
+    assert record.about(to, "digits")["config"] == {"rate": 0.5, "batch": 60, "epochs": 2}
     assert [task["state"] for task in record.tasks(to, "digits")] == ["finished"]
     named = [shlex.split(line)[1:] for line in told.splitlines() if line.startswith("  somatize ")]
     assert [words[0] for words in named] == ["runs", "forwards", "curve", "facts", "watch", "page"]

@@ -35,7 +35,7 @@ G = Graph.somatize(inc)
 def fill(place: Path) -> None:
     """A store with blocks, late facts, forwards in parts, a run's own facts, values, and a journal of a dead writer."""
     store = Store(place)
-    with Recorder(store, run="r", summarising=["loss"], about={"lr": 1}) as recorder:
+    with Recorder(store, run="r", summarising=["loss"], config={"lr": 1}) as recorder:
         for step in range(_TOP["r"]):
             G.forward(step, watching=recorder)
             recorder({"fact": "loss", "value": step})
@@ -50,7 +50,7 @@ def fill(place: Path) -> None:
             sink.tell({"fact": "loss", "value": str(step)})
             sink.tell({"fact": "finished", "took_us": "2"})
             sink.closed()
-            recorder.note({"fact": "hello", "text": str(step)})
+            recorder.say_of_run({"fact": "hello", "text": str(step)})
     for step in range(100):
         store.bind(f"n{step}", store.put(bytes([step]) * step * 30))
     store.keep("k", [1, 2, 3])

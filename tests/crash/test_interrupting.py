@@ -63,6 +63,8 @@ PREEMPTED = """
 import os, signal, sys, threading, time
 from somatize import Graph, Live, Recorder, Store, node
 from somatize.status import Status
+import logging
+logging.disable()  # that a run is continued is said
 store = Store(sys.argv[1])
 recorder, live = Recorder(store, run="r", summarising=["tag"]), Live()
 status = Status(watching=recorder)

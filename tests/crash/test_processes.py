@@ -320,17 +320,17 @@ def test_a_run_is_followed_from_another_process(child: Callable[..., Any], place
 
 
 def test_a_run_says_what_it_is_of(store: Store) -> None:
-    with Recorder(store, run="r", about={"lr": 0.1, "tags": ["a"], "odd": object}, diff=True) as recorder:
+    with Recorder(store, run="r", config={"lr": 0.1, "tags": ["a"], "odd": object}, diff=True) as recorder:
         recorder({"fact": "note", "text": "before"})
         for _ in range(3):
             G.forward(1, watching=recorder)
         said = about(store, "r")
-        assert said["about"]["lr"] == 0.1
+        assert said["config"]["lr"] == 0.1
     for _ in range(2):
         said = about(store, "r")
         assert said["run"] == "r"
-        assert said["about"]["tags"] == ["a"]
-        assert isinstance(said["about"]["odd"], str)
+        assert said["config"]["tags"] == ["a"]
+        assert isinstance(said["config"]["odd"], str)
         assert said["pid"] == os.getpid()
         assert said["python"] == ".".join(map(str, sys.version_info[:3]))
         assert said["versions"]["pytest"] == pytest.__version__

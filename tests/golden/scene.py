@@ -164,7 +164,7 @@ def declared() -> dict[str, Graph]:
 def recorded(store: Store) -> tuple[Recorder, Status]:
     """Runs of each kind; what is returned is the run that goes on."""
     graphs = declared()
-    with Recorder(store, "learning", summarising=["loss", "score"], about={"rate": 0.1}) as recorder:
+    with Recorder(store, "learning", summarising=["loss", "score"], config={"rate": 0.1}) as recorder:
         with Status(watching=[recorder]) as status, status.task("epochs", total=8) as task:
             for step in range(8):
                 with suppress(ValueError):

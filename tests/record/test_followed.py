@@ -126,7 +126,7 @@ def test_what_is_said_late_is_read_once_wherever_it_lies(store: Store, followed:
         if rng.random() < 0.5:
             recorder(logged(message))  # of the forward that closed last, if there is one
         else:
-            recorder.note(logged(message))  # of the run as a whole
+            recorder.say_of_run(logged(message))  # of the run as a whole
         said.append(str(message))
         if rng.random() < 0.1:
             store.opened.flush()

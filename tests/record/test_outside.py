@@ -11,7 +11,7 @@ RATE = "throughput.samples_per_s"
 
 def say(recorder, *told, stream="train"):
     for batches, rate in told:
-        recorder.note({"fact": "throughput", "stream": stream, "batches": batches, "samples_per_s": rate})
+        recorder.say_of_run({"fact": "throughput", "stream": stream, "batches": batches, "samples_per_s": rate})
 
 
 def lines(figure):
@@ -79,7 +79,7 @@ def test_batches_counted_anew_and_another_writer_are_not_joined(store):
 def test_without_batches_each_saying_counts_as_one(store):
     with Recorder(store, run="r") as recorder:
         for rate in (2.0, 3.0):
-            recorder.note({"fact": "throughput", "samples_per_s": rate})
+            recorder.say_of_run({"fact": "throughput", "samples_per_s": rate})
     assert lines(progress(store, of=RATE, smooth=0)) == {RATE: ((1, 2), (2.0, 3.0), "x2", "y3")}
 
 
@@ -96,7 +96,7 @@ def test_several_runs_of_which_one_says_nothing(store):
 def test_of_other_numbers_it_says_how_often(store):
     with Recorder(store, run="r") as recorder:
         for number in range(3):
-            recorder.note({"fact": "loss", "value": number})
+            recorder.say_of_run({"fact": "loss", "value": number})
         assert "no forwards yet; loss was said 3 times outside of any, which is not drawn" in words(progress(store))
         Graph.somatize(node(abs)).forward(1, watching=recorder)
         said = "no loss was said in a forward; loss was said 3 times outside of any, which is not drawn"

@@ -36,7 +36,7 @@ GRAPH = Graph.somatize(
 
 
 def record(store: Store, run: str, count: int = 30) -> None:
-    with Recorder(store, run, summarising=["loss"], about={"note": HOSTILE}) as recorder:
+    with Recorder(store, run, summarising=["loss"], config={"note": HOSTILE}) as recorder:
         recorder({"fact": "seed", "value": 3})
         with Status(watching=recorder) as status, status.task(f"epochs {HOSTILE}", total=count) as task:
             for step in range(count):
@@ -206,7 +206,7 @@ def test_a_number_of_a_stream_that_is_an_estimate_says_so_and_a_resumed_run_has_
     for exact in (True, False):
         with Recorder(store, "r") as recorder:
             GRAPH.forward(1, watching=recorder)
-            recorder.note({**said, "stream": f"exact {exact}", "flops_exact": exact})
+            recorder.say_of_run({**said, "stream": f"exact {exact}", "flops_exact": exact})
     made = page(store, "r", path=tmp_path / "page.html").read_text(encoding="utf-8")
     assert ["exact True", "5", "2 G", ">99%"] in cells(made)
     assert ["exact False", "5", "about 2 G", ">99%"] in cells(made)

@@ -71,7 +71,7 @@ def test_lost_broken_and_resumed_into_a_live_and_into_a_recorder(store, script):
 
 def test_a_plain_callable_is_told_facts_of_forwards(store):
     with Recorder(store, run="r") as recorder:
-        recorder.note({"fact": "of the run", "value": 1})
+        recorder.say_of_run({"fact": "of the run", "value": 1})
         Graph.somatize(node(abs)).forward(1, watching=recorder)
     seen = []
     assert replay(store, to=seen.append) == 2

@@ -330,13 +330,13 @@ def test_facts_land_in_the_forward_they_belong_to_or_in_the_run_s_own_record(tmp
 def test_readers_give_values_and_choose(tmp_path: Path) -> None:
     with Store(tmp_path / "s") as store:
         with Recorder(store, run="r") as recorder:
-            recorder.note(
+            recorder.say_of_run(
                 {"fact": "task", "name": "x", "state": "failed", "took_us": 5, "done": 2.5, "total": 4, "why": "E: x"}
             )
             for level in ("INFO", "WARNING", "Level 35", "LOUD"):
-                recorder.note({"fact": "log", "level": level, "logger": "l", "message": level})
+                recorder.say_of_run({"fact": "log", "level": level, "logger": "l", "message": level})
             for stream in ("train", "valid"):
-                recorder.note(
+                recorder.say_of_run(
                     {
                         "fact": "throughput",
                         "stream": stream,

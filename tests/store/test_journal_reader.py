@@ -70,7 +70,7 @@ def test_a_part_of_a_run_is_as_it_is_in_the_whole(
             fact = {"fact": "loss", "value": str(at)}
             recorder._writer.add_fact(ended[at % len(ended)], fact, fact)
         elif step == "own":
-            recorder.note({"fact": "note", "text": str(at)})
+            recorder.say_of_run({"fact": "note", "text": str(at)})
         elif step == "open":
             sinks.append(sink := recorder.opens(None))
             sink.say({"fact": "loss", "value": str(at)})

@@ -70,12 +70,12 @@ def test_of_a_run_and_its_facts(way: str, odd: Store) -> None:
 
     graph = Graph.somatize(tells.named("a").frozen().cached())
     given = {ODD: ODD, "list": [ODD], ("a", ODD): {ODD: 1}}
-    with Recorder(odd, run="r", summarising=["path", ODD], about=given) as recorder:
+    with Recorder(odd, run="r", summarising=["path", ODD], config=given) as recorder:
         assert graph.forward(ODD, watching=recorder, store=odd) == ODD
         assert graph.forward(ODD, watching=recorder, store=odd) == ODD
         recorder({"fact": "loss", "value": ODD})
-        recorder.note({"fact": f"of {ODD}", ODD: ODD})
-    assert about(odd)["about"] == {ESCAPED: ESCAPED, "list": [ESCAPED], str(("a", ODD)): {ESCAPED: 1}}
+        recorder.say_of_run({"fact": f"of {ODD}", ODD: ODD})
+    assert about(odd)["config"] == {ESCAPED: ESCAPED, "list": [ESCAPED], str(("a", ODD)): {ESCAPED: 1}}
     assert about(odd)["facts"] == [{"fact": f"of {ESCAPED}", ESCAPED: ESCAPED}]
     assert facts(odd, forward=0)[:2] == [
         {"fact": "path", "value": ESCAPED, ESCAPED: "1", "node": "a"},

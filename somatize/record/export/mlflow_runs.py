@@ -90,11 +90,11 @@ class _MlflowOutput:
         if found is None:
             self._id = self._created(place, name)
             self._there: Counter[Point] = Counter()
-            self._params(_flat(known["about"]), {})
+            self._params(_flat(known["config"]), {})
         else:
             self._id = found.info.run_id
             self._there = self._points_there(found.data.metrics)
-            self._params(_flat(known["about"]), found.data.params)
+            self._params(_flat(known["config"]), found.data.params)
 
     def _experiment(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)

@@ -22,7 +22,7 @@ import msgpack
 
 from somatize.errors import ExportError, nearest
 from somatize.facts import KINDS, Fact
-from somatize.record import reader, run_info
+from somatize.record import reader, run_info, run_query
 from somatize.record.forward_reader import BEFORE, Pages, Place, check_range, opened_at, told_in
 from somatize.record.run_info import LOG_FIELDS
 from somatize.store.directory import FORMAT
@@ -402,6 +402,18 @@ def _listed(rows: Callable[[TableQuery], Iterable[Mapping[str, Any]]]) -> Callab
     return fill
 
 
+def _runs(asked: TableQuery, table: Table) -> None:
+    """Add a row per run, with a column for each number and each key of a configuration."""
+    rows = run_query.runs(asked.store, config=["*"])
+    others = dict.fromkeys(name for row in rows for name in row if name not in table.fields)
+    table.fields.update({name: Field(name, said=True) for name in others})
+    table.add_rows({**row, **{name: _plain(row.get(name)) for name in others}} for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
 def _fields(schema: str) -> list[Field]:
     """Fields as ``name:type``; with ``?`` their values are texts in the record, which may not fit."""
     made = []
@@ -435,8 +447,9 @@ _TABLES: dict[str, tuple[str, Callable[[TableQuery, Table], None]]] = {
         _listed(lambda asked: run_info.throughput(asked.store, asked.run)),
     ),
     "runs": (
-        "run:text forwards:int64 broke:int64 interrupted:int64 lost:int64 took_us:int64 first:instant last:instant",
-        _listed(lambda asked: reader.runs(asked.store)),
+        """run:text forwards:int64 broke:int64 interrupted:int64 lost:int64 took_us:int64 first:instant last:instant
+        state:name why:text ended:instant launches:int64 tags:names note:text""",
+        _runs,
     ),
 }
 TABLES = tuple(_TABLES)

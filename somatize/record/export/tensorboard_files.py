@@ -17,11 +17,12 @@ from urllib.parse import quote
 
 from somatize.errors import ExportError, ExtraMissing, nearest
 from somatize.facts import KINDS, Fact, encodable
-from somatize.record import reader
+from somatize.record import run_query
 from somatize.record.forward_reader import Place
 from somatize.record.recorder import Recorder
 from somatize.record.run_info import about
 from somatize.store.record_format import OK
+from somatize.store.run_summary import flat
 from somatize.store.store import Store
 from somatize.utils.atomic_files import write_atomically
 
@@ -307,7 +308,7 @@ class _ScalarOutput:
 
     def about(self, name: str, known: Mapping[str, Any]) -> None:
         began = known.get("began", 0.0)
-        given = {key: value for key, value in known["about"].items() if type(value) in (str, int, float, bool)}
+        given = {key: value for key, value in flat(known["config"]).items() if type(value) in (str, int, float, bool)}
         self._writer.write_hyperparameters(name, given, began)
         told = {key: value for key, value in known.items() if key != "facts"}
         page = json.dumps(told, indent=1, ensure_ascii=False)
@@ -403,7 +404,7 @@ def _refuse_unknown(names: Mapping[str, str], imports: Sequence[_EventImport]) -
 
 
 def _imported(imports: Sequence[_EventImport], store: Store) -> Exported:
-    there = {row["run"] for row in reader.runs(store)} & {one.run for one in imports}
+    there = {row["run"] for row in run_query.runs(store)} & {one.run for one in imports}
     if there:
         raise ExportError(f"run {min(there)!r} is in the store already: forget it first, or give another name as run=")
     losses, wrote = LossCounts(), dict.fromkeys(("runs", "forwards", "numbers", "texts"), 0)
@@ -431,14 +432,14 @@ class _EventImport:
         """Make the run, and count what was written and lost. An interrupt leaves no such run."""
         paths = [f"{kind}.{field}" for kind, field in self.tags.values()]
         fields = [path for path in paths if all(path.split("."))][:_COLUMNS]
-        about = {**self._given, "tensorboard": {"files": [str(path) for path in self._files]}}
+        config = {**self._given, "tensorboard": {"files": [str(path) for path in self._files]}}
         before = wrote["forwards"]
-        made = Recorder(store, self.run, fields, about)
+        made = Recorder(store, self.run, fields, config=config)
         try:
             with made as recorder:
                 for step in _steps(self._events(Damage())):
                     self._add_forward(recorder, step, losses, wrote)
-                recorder.note({"fact": "imported", "forwards": wrote["forwards"] - before})
+                recorder.say_of_run({"fact": "imported", "forwards": wrote["forwards"] - before})
         except BaseException:
             store.forget(self.run)
             raise

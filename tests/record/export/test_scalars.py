@@ -53,7 +53,7 @@ def float32(value: float) -> float:
 @pytest.fixture
 def said(store: Store) -> Store:
     """The run ``exp/1``: a forward for each value of `SAID`, said after it; the last one broke."""
-    with Recorder(store, run="exp/1", about={"lr": 0.1, "net": "mlp", "deep": True, "sizes": [1, 2]}) as recorder:
+    with Recorder(store, run="exp/1", config={"lr": 0.1, "net": "mlp", "deep": True, "sizes": [1, 2]}) as recorder:
         graph = Graph.somatize(node(abs) >> node(_picky))
         for turn, value in enumerate(SAID):
             graph.forward(turn, watching=recorder)
@@ -116,7 +116,7 @@ def test_what_is_for_reading_is_text_and_what_was_given_are_hyperparameters(said
     assert texts(reader, "log") == [(13, "WARNING train: it broke")]
     ((step, page),) = texts(reader, "about")
     told = json.loads(page)
-    assert (step, told["run"], told["about"]["sizes"]) == (0, "exp/1", [1, 2])
+    assert (step, told["run"], told["config"]["sizes"]) == (0, "exp/1", [1, 2])
     content = reader.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     given = metadata.parse_session_start_info_plugin_data(content)
     assert given.group_name == "exp/1"
@@ -163,7 +163,7 @@ def test_a_run_that_went_out_and_came_back_is_the_same(said: Store, tmp_path: Pa
         assert curve_costs(said, "old/exp/1", of) == "scan"
     rows, old = forwards(said, "exp/1"), forwards(said, "old/exp/1")
     assert [row["when"] for row in old] == [row["when"] for row in rows]
-    assert {key: about(said, "old/exp/1")["about"][key] for key in ("lr", "net", "deep")} == {
+    assert {key: about(said, "old/exp/1")["config"][key] for key in ("lr", "net", "deep")} == {
         "lr": 0.1,
         "net": "mlp",
         "deep": True,

@@ -68,7 +68,7 @@ def _picky(x: int) -> int:
 def said(store: Store, database: str) -> Store:
     """The run ``exp/1``: a forward for each value of `SAID`, said after it; the last one broke."""
     given = {"lr": 0.1, "net": {"kind": "mlp", "sizes": [64, 10]}, "what?": "odd", "long": "x" * 7000}
-    with Recorder(store, run="exp/1", about=given) as recorder:
+    with Recorder(store, run="exp/1", config=given) as recorder:
         recorder({"fact": "hello"})
         graph = Graph.somatize(node(abs) >> node(_picky))
         for turn, value in enumerate(SAID):
@@ -134,7 +134,7 @@ def test_numbers_params_tags_and_artifacts_come_back(said: Store, database: str)
 
 def test_a_run_that_goes_on_is_exported_again_and_gets_what_it_lacks(store: Store, database: str) -> None:
     graph = Graph.somatize(node(abs))
-    with Recorder(store, run="it's", about={"lr": 0.1}) as recorder:
+    with Recorder(store, run="it's", config={"lr": 0.1}) as recorder:
         for turn in range(3):
             graph.forward(turn, watching=recorder)
             recorder({"fact": "loss", "value": turn / 10})
@@ -157,7 +157,7 @@ def test_an_export_that_was_stopped_is_made_whole_by_the_next(
 ) -> None:
     from mlflow import MlflowClient
 
-    with Recorder(store, run="exp", about={"lr": 0.1}) as recorder:
+    with Recorder(store, run="exp", config={"lr": 0.1}) as recorder:
         Graph.somatize(node(abs)).forward(1, watching=recorder)
         for value in range(2500):
             recorder({"fact": "loss", "value": value})
@@ -191,7 +191,7 @@ def test_more_than_a_request_holds_is_sent_in_several(
         return send(self, run_id, metrics=metrics, params=params, **rest)
 
     monkeypatch.setattr(MlflowClient, "log_batch", counted)
-    with Recorder(store, run="exp", about={f"p{n}": n for n in range(150)}) as recorder:
+    with Recorder(store, run="exp", config={f"p{n}": n for n in range(150)}) as recorder:
         Graph.somatize(node(abs)).forward(1, watching=recorder)
         for value in range(2100):
             recorder({"fact": "loss", "value": value})

@@ -1,0 +1,349 @@
+"""Questions about runs: a table of them, the best one, and what differs between some.
+
+They are answered from totals and summaries, which commits keep: no record is opened. Only a number that was not
+summarised is read from its facts, which costs a scan of each run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from statistics import fmean, pstdev
+from typing import Any, TypeAlias
+
+from somatize.errors import RecordError, UnknownName, nearest
+from somatize.store import record_format
+from somatize.store.lmdb_environment import BadValue
+from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
+from somatize.store.run_summary import NumberTotal, RunSummary, flat, total_of
+
+from . import reader
+from .forward_reader import Place, check_range, opened_at
+from .run_filter import condition
+from .run_info import about_of
+
+Where: TypeAlias = str | Callable[[Mapping[str, Any]], bool] | None
+_CONFIG = "config."
+_CLOSE, _SAMPLE = 0.1, 200
+"""The share by which times and numbers have to differ, and the number of last forwards whose spread is taken."""
+
+
+def runs(
+    store: Place,
+    *,
+    last: int | None = None,
+    since: float | None = None,
+    where: Where = None,
+    sort: str | Iterable[str] | None = None,
+    of: Iterable[str] = (),
+    config: Iterable[str] = (),
+) -> list[dict[str, Any]]:
+    """A row per run, in the order they were begun, from totals: the forwards are not looked at.
+
+    `forwards` counts all of them, `broke`, `interrupted` and `lost` those that ended so; `took_us` is their sum.
+    `first` and `last` are when the first and the last forward was written down, in seconds since 1970, None before
+    there is one. `state` is ``"running"``, ``"finished"``, ``"failed"``, ``"interrupted"`` or ``"killed"``, `why` and
+    `ended` the reason and when; `launches` counts how often it was begun; `tags` and `note` mark it. Of each
+    number that is summarised or named in `of` there are ``loss.last``, ``loss.min`` and ``loss.max``, the forwards of
+    these (``loss.max_at``), and how many values were no finite number (``loss.odd``). `config` names the keys that are
+    columns too, as ``config.optim.lr``; it takes patterns such as ``"optim.*"`` and ``"*"``.
+
+    `where` is a function of a row or a condition (`somatize.record.run_filter`), and `sort` a column or several, ``-``
+    before those that descend; both know every key and number, asked for or not. ``last=N`` gives the last N of these
+    rows, ``since=t`` those written to at or after that time. A number in `of` that is not summarised costs a scan of
+    the run. Raises `BadFilter`, and `RecordError` for a column that no run has.
+    """
+    check_range(last, None)
+    chosen = _condition(where)
+    asked = _names(of)
+    rows = _whole_rows(store, asked)
+    rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
+    rows = [row for row in rows if chosen(row)]
+    for column in reversed([sort] if isinstance(sort, str) else list(sort or ())):
+        _sort(rows, column)
+    if last is not None:
+        rows = rows[len(rows) - min(last, len(rows)) :]
+    patterns = [f"{_CONFIG}{name.removeprefix(_CONFIG)}" for name in _names(config, "config")]
+    columns = {name: None for row in rows for name in row if name.startswith(_CONFIG) and _is_asked(name, patterns)}
+    missing = [name for name in patterns if not set("*?[") & set(name)]
+    return [
+        {name: value for name, value in row.items() if not name.startswith(_CONFIG)}
+        | {name: row.get(name) for name in dict.fromkeys([*missing, *columns])}
+        for row in rows
+    ]
+
+
+def _is_asked(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _names(given: Iterable[str], what: str = "of") -> list[str]:
+    if isinstance(given, str):
+        raise TypeError(f"{what}= is a list of names, as {what}=[{given!r}]")
+    return list(given)
+
+
+def _condition(where: Where) -> Callable[[Mapping[str, Any]], bool]:
+    if where is None:
+        return lambda _: True
+    if isinstance(where, str):
+        return condition(where)
+    if not callable(where):
+        raise TypeError(f"where= is a condition as text or a function of a row, not {where!r}")
+    return where
+
+
+def _sort(rows: list[dict[str, Any]], column: str) -> None:
+    name = column.removeprefix("-")
+    if rows and not any(name in row for row in rows):
+        known = sorted({key for row in rows for key in row})
+        raise RecordError(f"sort= names {name!r}, which no run has{nearest(name, known)}")
+    there = [row for row in rows if not _is_missing(row.get(name))]
+    kinds = {type(row[name]) for row in there}
+    plain = kinds <= {int, float, bool} or len(kinds) == 1
+    there.sort(key=lambda row: row[name] if plain else str(row[name]), reverse=column.startswith("-"))
+    rows[:] = there + [row for row in rows if _is_missing(row.get(name))]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+# -- rows
+
+
+def _whole_rows(store: Place, of: Iterable[str]) -> list[dict[str, Any]]:
+    """The rows of all runs, with every key of their configurations."""
+    with opened_at(store) as opened:
+        rows, holes = look(opened, _rows)
+        if holes:  # looked at once more, as what another process is about to write would pass for them
+            _, again = look(opened, _rows)
+            for row in rows:
+                missing = min(holes.get(row["run"], 0), again.get(row["run"], 0))
+                row["forwards"] += missing
+                row["lost"] += missing
+    for name in of:
+        for row in rows:
+            if f"{name}.last" not in row:
+                try:
+                    total = total_of(reader.curve(store, row["run"], of=name))
+                except UnknownName:
+                    continue
+                row.update(_number_columns(name, total))
+    return rows
+
+
+def _rows(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """A row per run, and of each the numbers that were given out and are not, or not yet, written down."""
+    going_on = {tail.run for tail in view.tails}
+    for key, _ in view.reading.items(b"o"):
+        if key[:1] != b"o":
+            break
+        going_on.add(record_format.run_of(key))
+    rows: list[dict[str, Any]] = []
+    holes: dict[str, int] = {}
+    for run, name, totals in view.totals():
+        summary = None if run in going_on else _stored(view, run)
+        if summary is None or summary.end is None:
+            lines = RunLines(view, run)
+            row = run_row(lines)
+            missing = row.pop("holes")
+            row |= _summary_columns(lines.summary())
+        else:
+            _, known, broke, interrupted, lost, took, first, last, highest, _ = totals
+            row = _run_row(name, known, broke, interrupted, lost, took, first, last)
+            missing = highest + 1 - known
+            row |= _summary_columns(summary)
+        rows.append(row)
+        if missing:
+            holes[row["run"]] = missing
+    return rows, holes
+
+
+def _stored(view: StoreSnapshot, run: int) -> RunSummary | None:
+    try:
+        return RunSummary.read(view.reading, run)
+    except BadValue:
+        return None
+
+
+def _summary_columns(summary: RunSummary) -> dict[str, Any]:
+    end = summary.end
+    assert end is not None
+    row: dict[str, Any] = {
+        "state": end.state,
+        "why": end.why,
+        "ended": end.when / 1e6 if end.when else None,
+        "launches": end.launches,
+        "tags": summary.tags,
+        "note": summary.note,
+    }
+    for path, total in summary.numbers.items():
+        row.update(_number_columns(path.removesuffix(".value"), total))
+    row.update({f"{_CONFIG}{key}": value for key, value in summary.config.items()})
+    return row
+
+
+def _number_columns(name: str, total: NumberTotal) -> dict[str, Any]:
+    if not total.said:
+        return {}
+    columns: dict[str, Any] = {f"{name}.last": total.last, f"{name}.last_at": total.last_at}
+    if total.low_at >= 0:
+        columns |= {f"{name}.min": total.low, f"{name}.min_at": total.low_at}
+        columns |= {f"{name}.max": total.high, f"{name}.max_at": total.high_at}
+    return columns | ({f"{name}.odd": total.odd} if total.odd else {})
+
+
+def run_row(lines: RunLines) -> dict[str, Any]:
+    """The totals of one run; its `holes` are numbers that were given out and are not, or not yet, written down."""
+    name, rows, broke, interrupted, lost, took, first, last, _, _ = lines.info
+    more = lines.counted()
+    if more.rows:
+        rows, broke, interrupted = rows + more.rows, broke + more.broke, interrupted + more.interrupted
+        lost, took, last = lost + more.lost, took + more.took_us, max(last, more.last)
+        first = min(first, more.first) if first else more.first
+    row = _run_row(name, rows, broke, interrupted, lost, took, first, last)
+    return {**row, "holes": lines.highest() + 1 - rows}
+
+
+def _run_row(
+    name: str, rows: int, broke: int, interrupted: int, lost: int, took: int, first: int, last: int
+) -> dict[str, Any]:
+    return {
+        "run": name,
+        "forwards": rows,
+        "broke": broke,
+        "interrupted": interrupted,
+        "lost": lost,
+        "took_us": took,
+        "first": first / 1e6 if rows else None,
+        "last": last / 1e6 if rows else None,
+    }
+
+
+# -- the best
+
+
+def best(store: Place, of: str = "loss", *, mode: str, where: Where = None) -> dict[str, Any]:
+    """The run and forward with the largest (``mode="max"``) or smallest (``"min"``) value of a number.
+
+    A dict with `run`, `forward`, `value` and `config`, flat. NaN and infinity never win; of equal values the run that
+    was begun first, then the first forward. Raises `UnknownName` where no run that is meant said a finite one.
+    """
+    if mode not in ("max", "min"):
+        raise RecordError(f"mode={mode!r}: it is 'max' or 'min'")
+    chosen = _condition(where)
+    rows = [row for row in _whole_rows(store, [of]) if chosen(row)]
+    there = [row for row in rows if f"{of}.{mode}" in row]
+    if not there:
+        known = {name.removesuffix(".last") for row in rows for name in row if name.endswith(".last")}
+        raise UnknownName(f"no finite {of!r} was said in any of {len(rows)} runs{nearest(of, sorted(known))}")
+    sign = -1 if mode == "max" else 1
+    row = min(there, key=lambda row: sign * row[f"{of}.{mode}"])
+    config = {name.removeprefix(_CONFIG): value for name, value in row.items() if name.startswith(_CONFIG)}
+    return {"run": row["run"], "forward": row[f"{of}.{mode}_at"], "value": row[f"{of}.{mode}"], "config": config}
+
+
+# -- what differs
+
+
+def compare(store: Place, run: Iterable[str], *, only_changed: bool = True) -> list[dict[str, Any]]:
+    """What differs between runs: a row ``{"kind", "name", "values"}`` per thing, its values in the order of `run`.
+
+    The kinds are ``"end"``, ``"config"``, ``"version"``, ``"code"`` (the git commit), ``"graph"`` (classes of its
+    nodes), ``"number"`` (last, smallest and largest of those that are summarised) and ``"time"`` (mean microseconds
+    of a node's run). Numbers and times are listed, the most different first, where they differ by more than 10 % and
+    by more than each run's own spread over its last 200 forwards. With ``only_changed=False`` all are listed.
+    Raises `UnknownRun`.
+    """
+    names = _names(run, "run")
+    if len(names) < 2:
+        raise RecordError(f"run={names!r}: give two runs or more")
+    with opened_at(store) as opened:
+        known = [look(opened, lambda view, name=name: about_of(lines_of(view, name))) for name in names]  # type: ignore[misc]
+    rows = _plain_rows(known)
+    rows = [row for row in rows if not only_changed or _differs(row["values"])]
+    return rows + _numbers(store, names, only_changed=only_changed) + _times(store, names, only_changed=only_changed)
+
+
+def _plain_rows(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    tables: list[tuple[str, list[dict[str, Any]]]] = [
+        ("end", [{"state": one.get("state"), "why": one.get("why")} for one in known]),
+        ("config", [flat(one["config"]) for one in known]),
+        ("version", [{"python": one.get("python"), **(one.get("versions") or {})} for one in known]),
+        ("code", [_commit(one.get("git") or {}) for one in known]),
+        ("graph", [_graph(one["graphs"]) for one in known]),
+    ]
+    return [
+        {"kind": kind, "name": name, "values": [table.get(name) for table in of_runs]}
+        for kind, of_runs in tables
+        for name in dict.fromkeys(name for table in of_runs for name in table)
+    ]
+
+
+def _commit(git: Mapping[str, Any]) -> dict[str, Any]:
+    return {"commit": git.get("commit"), "changed since": git.get("dirty")} if git else {}
+
+
+def _graph(graphs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The class of each node, with what it is declared as, of the graph that the run had last."""
+    last = graphs[-1] if graphs else {"nodes": [], "marks": {}}
+    marks = last.get("marks", {})
+    return {
+        node["id"]: " ".join([node["class"], *(mark for mark, said in marks.items() if node["id"] in said)])
+        for node in last["nodes"]
+    }
+
+
+def _differs(values: list[Any]) -> bool:
+    return any(value != values[0] for value in values[1:])
+
+
+def _numbers(store: Place, names: list[str], *, only_changed: bool) -> list[dict[str, Any]]:
+    rows = {row["run"]: row for row in _whole_rows(store, ())}
+    known = {name.removesuffix(".last"): None for run in names for name in rows[run] if name.endswith(".last")}
+    found = []
+    for number in known:
+        spreads = [_spread(store, run, number) for run in names if f"{number}.last" in rows[run]]
+        for what in ("last", "min", "max"):
+            values = [rows[run].get(f"{number}.{what}") for run in names]
+            found.append(
+                (_share(values, max(spreads)), {"kind": "number", "name": f"{number}.{what}", "values": values})
+            )
+    return _ordered(found, only_changed=only_changed)
+
+
+def _spread(store: Place, run: str, of: str) -> float:
+    values = [value for _, value in reader.curve(store, run, of=of, last=_SAMPLE) if math.isfinite(value)]
+    return pstdev(values) if len(values) > 1 else 0.0
+
+
+def _times(store: Place, names: list[str], *, only_changed: bool) -> list[dict[str, Any]]:
+    samples: list[dict[str, list[int]]] = []
+    for run in names:
+        took: dict[str, list[int]] = {}
+        for fact in reader.facts(store, run, last=_SAMPLE):
+            if fact.get("fact") == "ran":
+                took.setdefault(fact["node"], []).append(reader.micro(fact, "took_us"))
+        samples.append(took)
+    found = []
+    for node in dict.fromkeys(node for took in samples for node in took):
+        values = [fmean(took[node]) if node in took else None for took in samples]
+        spread = max(pstdev(took[node]) for took in samples if node in took)
+        found.append((_share(values, spread), {"kind": "time", "name": node, "values": values}))
+    return _ordered(found, only_changed=only_changed)
+
+
+def _share(values: list[float | None], spread: float) -> float:
+    """By what part of the largest the values differ; 0 where that is within their spread, 1 where one is missing."""
+    there = [value for value in values if value is not None and math.isfinite(value)]
+    if len(there) < len(values):
+        return 1.0 if there else 0.0
+    apart, largest = max(there) - min(there), max(map(abs, there))
+    return apart / largest if largest and apart > spread else 0.0
+
+
+def _ordered(found: list[tuple[float, dict[str, Any]]], *, only_changed: bool) -> list[dict[str, Any]]:
+    found.sort(key=lambda one: -one[0])
+    return [row for share, row in found if share > _CLOSE or not only_changed]
