@@ -28,7 +28,7 @@ from . import directory as place
 from . import journal
 from .lmdb_environment import Environment, create
 from .locks import Locks, RunGate
-from .run_summary import end_of
+from .run_summary import FINISHED, NOT_CLOSED, end_of
 
 if TYPE_CHECKING:
     from .lmdb_environment import ReadTransaction, WriteTransaction
@@ -510,7 +510,8 @@ def _at_exit() -> None:
 
 def _at_exit_of_child() -> None:
     """The end of a process of multiprocessing, which runs no atexit functions; an exception may be passing."""
-    end = end_of(sys.exc_info()[1])
+    error = sys.exc_info()[1]
+    end = (FINISHED, NOT_CLOSED) if error is None else end_of(error)
     for opened in list(_all.values()):
         opened.finish(end)
 

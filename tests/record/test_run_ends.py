@@ -1,0 +1,213 @@
+"""How a run ended, and why: said by the recorder, by an exception, by the end of the process, or found out later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from asyncio import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from somatize import Graph, Recorder, Store, node
+from somatize.errors import RecorderClosed, RecordError
+from somatize.record import about, runs
+
+G = Graph.somatize(node(abs).named("a"))
+SCRIPT = """
+import os, signal, sys, time
+from somatize import Graph, Recorder, Store, node
+recorder = Recorder(Store(sys.argv[1]), run="r")
+Graph.somatize(node(abs)).forward(1, watching=recorder)
+"""
+
+
+def ended(store: Any) -> tuple[str, str]:
+    (row,) = runs(store)
+    return row["state"], row["why"]
+
+
+def script(place: Path, code: str) -> int:
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT + code, str(place)], capture_output=True, timeout=60, check=False
+    )
+    return ran.returncode
+
+
+@pytest.mark.parametrize(
+    ("code", "returned", "end"),
+    [
+        ("recorder.close()", 0, ("finished", "")),
+        ("", 0, ("finished", "not closed")),
+        ("recorder = None", 0, ("finished", "not closed")),
+        ("sys.exit(3)", 3, ("finished", "not closed")),
+        ("1 / 0", 1, ("failed", "ZeroDivisionError: division by zero")),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -2, ("interrupted", "KeyboardInterrupt: ")),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, ("killed", "")),
+        ("os._exit(0)", 0, ("killed", "")),
+        ("with recorder: sys.exit(3)", 3, ("failed", "SystemExit: 3")),
+        ("with recorder: sys.exit()", 0, ("finished", "")),
+        ("recorder.end('failed', why='too slow'); os._exit(1)", 1, ("failed", "too slow")),
+    ],
+)
+def test_by_the_end_of_its_process(tmp_path: Path, code: str, returned: int, end: tuple[str, str]) -> None:
+    place = tmp_path / "s"
+    assert script(place, code) == returned
+    assert ended(place) == end
+    with Store(place) as store:
+        Recorder(store, run="later").close()  # which takes in what a dead writer left
+        assert [(row["run"], row["state"], row["why"]) for row in runs(store)] == [
+            ("r", *end),
+            ("later", "finished", ""),
+        ]
+        assert about(store, "r")["writers"][0]["state"] == end[0]
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("does", "end"), [("pass", ("finished", "not closed")), ("raise ValueError('no')", ("failed", "ValueError: no"))]
+)
+def test_by_the_end_of_a_process_of_multiprocessing(
+    tmp_path: Path, method: str, does: str, end: tuple[str, str]
+) -> None:
+    (tmp_path / "work.py").write_text(
+        "import multiprocessing, sys\n"
+        "from somatize import Graph, Recorder, Store, node\n"
+        "def work():\n"
+        "    recorder = Recorder(Store(sys.argv[1]), run='r')\n"
+        "    Graph.somatize(node(abs)).forward(1, watching=recorder)\n"
+        f"    {does}\n"
+        "if __name__ == '__main__':\n"
+        f"    process = multiprocessing.get_context({method!r}).Process(target=work)\n"
+        "    process.start()\n"
+        "    process.join()\n",
+        encoding="utf-8",
+    )
+    subprocess.run(
+        [sys.executable, "work.py", str(tmp_path / "s")], cwd=tmp_path, capture_output=True, timeout=60, check=True
+    )
+    assert ended(tmp_path / "s") == end
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (ValueError("no"), ("failed", "ValueError: no")),
+        (KeyboardInterrupt(), ("interrupted", "KeyboardInterrupt: ")),
+        (CancelledError(), ("interrupted", "CancelledError: ")),
+        (SystemExit(0), ("finished", "")),
+        (SystemExit("bye"), ("failed", "SystemExit: bye")),
+    ],
+)
+@pytest.mark.parametrize("way", ["with", "finally", "except"])
+def test_by_the_exception_that_leaves_it(store: Store, error: BaseException, end: tuple[str, str], way: str) -> None:
+    def leaves() -> None:
+        recorder = Recorder(store, run="r")
+        if way == "with":
+            with recorder:
+                raise error
+        try:
+            raise error
+        except BaseException:
+            if way == "except":
+                recorder.close()
+            raise
+        finally:
+            recorder.close()
+
+    with pytest.raises(type(error)):
+        leaves()
+    assert ended(store) == end
+
+
+def test_an_exception_handled_around_a_with_is_not_its_end(store: Store) -> None:
+    try:
+        raise ValueError("before")
+    except ValueError:
+        with Recorder(store, run="r") as recorder:
+            G.forward(1, watching=recorder)
+    assert ended(store) == ("finished", "")
+
+
+def test_said_outright_it_counts_whatever_comes_later(store: Store) -> None:
+    with pytest.raises(KeyError), Recorder(store, run="r") as recorder:
+        recorder.end("interrupted", why="SIGTERM")
+        assert ended(store) == ("running", "")
+        raise KeyError("late")
+    assert ended(store) == ("interrupted", "SIGTERM")
+    with pytest.raises(RecorderClosed):
+        recorder.end("failed")
+    with pytest.raises(RecordError, match="state='killed': a run ends 'finished', 'failed' or 'interrupted'"):
+        Recorder(store, run="other").end("killed")
+
+
+def test_it_runs_while_a_writer_lives_and_then_its_last_launch_decides(store: Store) -> None:
+    first, second = Recorder(store, run="r"), Recorder(store, run="r")
+    first.end("failed", why="out of memory")
+    first.close()
+    assert ended(store) == ("running", "")
+    second.close()
+    (row,) = runs(store)
+    assert (row["state"], row["launches"]) == ("failed", 1)
+    assert row["why"].startswith("out of memory (host ")
+    Recorder(store, run="r").close()
+    (row,) = runs(store)
+    assert (row["state"], row["why"], row["launches"]) == ("finished", "", 2)
+    assert [one["state"] for one in about(store, "r")["writers"]] == ["failed", "finished", "finished"]
+
+
+def test_a_forked_child_names_its_parent_and_does_not_count(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    code = """
+if os.fork() == 0:
+    Graph.somatize(node(abs)).forward(2, watching=recorder)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.wait()
+recorder.close()
+"""
+    assert script(place, code) == 0
+    assert ended(place) == ("finished", "")
+    mother, child = about(place, "r")["writers"]
+    assert (mother["state"], child["state"]) == ("finished", "killed")
+    assert f"{child['parent']:015x}" == mother["writer"]
+
+
+def test_the_rank_of_the_one_that_failed_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    code = "print('', flush=True); sys.stdin.readline(); recorder.end(*sys.argv[2:]); recorder.close()"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT + code, str(place), *end],
+            env={**os.environ, "RANK": f"{rank}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank, end in enumerate([("finished",), ("failed", "NaN"), ("interrupted", "gone")])
+    ]
+    for one in ranks:
+        assert one.stdout is not None
+        one.stdout.readline()  # all of them have the run open now
+    for one in ranks:
+        one.communicate("\n", timeout=60)
+    state, why = ended(place)
+    assert state == "failed"
+    assert why.startswith("NaN (rank 1, host ")
+
+
+def test_a_handler_of_sigterm_says_that_it_was_interrupted(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    code = """
+def preempted(*_):
+    recorder.end("interrupted", why="SIGTERM")
+    recorder.close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, preempted)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
+    assert script(place, code) == 0
+    assert ended(place) == ("interrupted", "SIGTERM")
