@@ -16,6 +16,7 @@ from .answers import Answer, Row, TextColumn, answering, print_pairs, write_json
 from .arguments import (
     INSTANT,
     ReadingCommand,
+    RunName,
     all_option,
     last_option,
     path_argument,
@@ -117,7 +118,10 @@ def _writer(writer: Mapping[str, Any]) -> str:
     return f"process {writer.get('pid', '?')} at {writer.get('host', '?')}, {alive}, opened {began}"
 
 
-_RUN_FIELDS = ("run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last")
+_RUN_FIELDS = (
+    *("run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last"),
+    *("state", "why", "ended", "launches", "tags", "note"),
+)
 _FORWARD_FIELDS = ("forward", "state", "nodes", "took_us", "when")
 _STATES = ("ok", "broke", "interrupted", "open", "lost")
 _TROUBLE = ("broke", "interrupted", "lost")
@@ -128,36 +132,153 @@ _MOST_REASONS = 200
 """The most forwards that are fetched for their errors."""
 
 
-@click.command(cls=ReadingCommand, examples=("runs runs/", "runs runs/ --since 2h", "runs runs/ --json | jq '.[].run'"))
+@click.command(
+    cls=ReadingCommand,
+    examples=(
+        "runs runs/",
+        "runs runs/ --since 2h",
+        "runs runs/ --where 'state == failed and config.lr < 0.01' --sort -loss.last --columns config.lr,loss.last",
+        "runs runs/ --json | jq '.[].run'",
+    ),
+)
 @path_argument
 @last_option("runs")
 @click.option("--since", type=INSTANT, help="Runs written to since then: 2h, 30min, 3d ago, or 2026-01-31 14:00.")
+@click.option(
+    "--where", metavar="CONDITION", help="Only those: config.lr < 0.01 and state == failed and tags has good."
+)
+@click.option("--sort", multiple=True, metavar="COLUMN", help="By this column; - before it descends. May be repeated.")
+@click.option("--columns", metavar="NAMES", help="More columns, with commas: config.lr,loss.last,loss.min.")
 @all_option
 @answering
-def runs(path: Path, last: int | None, since: float | None, every: bool, answer: Answer) -> None:
-    """The runs of a store, in the order they were begun: how many forwards, how they ended, how long they took.
+def runs(
+    path: Path,
+    last: int | None,
+    since: float | None,
+    where: str | None,
+    sort: tuple[str, ...],
+    columns: str | None,
+    every: bool,
+    answer: Answer,
+) -> None:
+    """The runs of a store, in the order they were begun: how they ended, how many forwards, how long they took.
+
+    A condition compares columns, keys of configurations (config.lr) and numbers (loss.last, loss.min, loss.max) by
+    ==, !=, <, <=, >, >=, ~ (a pattern with *) and has, joined by and, or, not.
 
     Price: totals are read, no forward is; a thousand runs take some 10 ms.
     """
     from somatize import record
 
+    wanted = [name.strip() for name in (columns or "").split(",") if name.strip()]
     with reading(path) as store:
-        rows = record.runs(store, last=last, since=since)
-        being = recorded_now(store)
+        rows = record.runs(
+            store,
+            last=last,
+            since=since,
+            where=where,
+            sort=sort or None,
+            of=[name.rpartition(".")[0] for name in wanted if name.endswith(_OF_NUMBER)],
+            config=["*"] if not answer.is_table else [name for name in wanted if name.startswith("config.")],
+        )
     room = None if every or last is not None else answer.room()
-    shown = rows if room is None else rows[-room:]
-    columns = [
-        TextColumn("run", lambda row: row["run"], 0, right=False, least=_NAME),
-        TextColumn("", lambda row: "recording" if row["run"] in being else "", 3, right=False),
-        TextColumn("forwards", lambda row: f"{row['forwards']:,}", 1),
-        TextColumn("not ok", _trouble, 2, right=False, style="red"),
-        TextColumn("took", lambda row: answers.took(row["took_us"]), 5),
-        TextColumn("began", lambda row: answers.clock(row["first"]), 6),
-        TextColumn("last", lambda row: answers.ago(row["last"]), 4),
-    ]
-    answer.rows(shown, columns, _RUN_FIELDS, none=f"{path} holds no run yet" if since is None else "no run since then")
+    shown = rows if room is None else rows[-room:] if not sort else rows[:room]
+    answer.rows(
+        shown,
+        [
+            TextColumn("run", lambda row: row["run"], 0, right=False, least=_NAME),
+            TextColumn("state", lambda row: row["state"], 1, right=False),
+            *(
+                TextColumn(name.removeprefix("config."), lambda row, name=name: answers.number(row.get(name)), 1)  # type: ignore[misc]
+                for name in wanted
+            ),
+            TextColumn("forwards", lambda row: f"{row['forwards']:,}", 1),
+            TextColumn("not ok", _trouble, 2, right=False, style="red"),
+            TextColumn("took", lambda row: answers.took(row["took_us"]), 5),
+            TextColumn("began", lambda row: answers.clock(row["first"]), 6),
+            TextColumn("last", lambda row: answers.ago(row["last"]), 4),
+            TextColumn("tags", lambda row: answers.listed(row["tags"]), 3, right=False),
+            TextColumn("why", lambda row: row["why"], 7, right=False, least=20, sentence=True, style="dim"),
+        ],
+        tuple(dict.fromkeys([*_RUN_FIELDS, *(name for row in rows for name in row)])),
+        none=f"{path} holds no run yet" if since is None and where is None else "no such run",
+    )
     if rows:
         answer.note(_of(len(shown), len(rows), "run"))
+
+
+_OF_NUMBER = (".last", ".min", ".max", ".last_at", ".min_at", ".max_at")
+
+
+@click.command(
+    cls=ReadingCommand, examples=("best runs/ val.accuracy --max", "best runs/ loss --min --where 'tags has good'")
+)
+@path_argument
+@click.argument("of")
+@click.option("--max", "mode", flag_value="max", help="The largest value wins.")
+@click.option("--min", "mode", flag_value="min", help="The smallest value wins.")
+@click.option("--where", metavar="CONDITION", help="Only among those runs: config.lr < 0.01 and state == finished.")
+@answering
+def best(path: Path, of: str, mode: str | None, where: str | None, answer: Answer) -> None:
+    """The run and forward with the largest or smallest value of a number, and the configuration of the run.
+
+    Price: totals are read; a number that was not summarised is read from every record.
+    """
+    from somatize import record
+
+    if mode is None:
+        raise click.UsageError("Say what wins: --max or --min.")
+    with reading(path) as store:
+        found = record.best(store, of, mode=mode, where=where)
+    if answer.json:
+        write_json(found)
+    elif answer.csv:
+        answer.rows([{"key": key, "value": value} for key, value in _flat(found, "")], (), ("key", "value"))
+    else:
+        pairs = [("run", found["run"]), ("forward", f"{found['forward']:,}"), (of, answers.number(found["value"]))]
+        print_pairs(pairs + [(f"config.{key}", _plain(value)) for key, value in found["config"].items()])
+
+
+@click.command(
+    cls=ReadingCommand, examples=("compare runs/ tuesday friday", "compare runs/ a b c --all --csv > all.csv")
+)
+@path_argument
+@click.argument("run", nargs=-1, required=True, type=RunName())
+@click.option("--all", "every", is_flag=True, help="Also what is equal.")
+@answering
+def compare(path: Path, run: tuple[str, ...], every: bool, answer: Answer) -> None:
+    """What differs between runs: ends, configuration, versions, commit, graph, numbers, and times of nodes.
+
+    Price: totals, and the last 200 forwards of each run.
+    """
+    from somatize import record
+
+    with reading(path) as store:
+        names = [run_named(store, one) for one in run]
+        rows = record.compare(store, names, only_changed=not every)
+    if not answer.is_table:
+        rows = [
+            {"kind": row["kind"], "name": row["name"], **dict(zip(names, row["values"], strict=True))} for row in rows
+        ]
+        answer.rows(rows, (), ("kind", "name", *names))
+        return
+    columns = [
+        TextColumn("", lambda row: row["kind"], 0, right=False),
+        TextColumn("", lambda row: row["name"], 0, right=False, least=20),
+        *(
+            TextColumn(name, lambda row, at=at: _compared(row, row["values"][at]), 1, right=False, least=16)  # type: ignore[misc]
+            for at, name in enumerate(names)
+        ),
+    ]
+    answer.rows(rows, columns, (), none="nothing differs")
+
+
+def _compared(row: Row, value: Any) -> str:
+    if value is None:
+        return "-"
+    if row["kind"] == "time":
+        return answers.took(value)
+    return answers.number(value) if isinstance(value, float) else _plain(value)
 
 
 def recorded_now(store: Any) -> set[str]:

@@ -177,6 +177,39 @@ def rename(path: Path, run: str, to: str, answer: Answer) -> None:
     answer.done({"run": name, "to": to}, f"run {name!r} is now {to!r}")
 
 
+@click.command(cls=ReadingCommand, examples=("tag runs/ try-7 good", "tag runs/ try-7 --remove good"))
+@path_argument
+@click.argument("run", type=RunName())
+@click.argument("tags", nargs=-1)
+@click.option("--remove", multiple=True, metavar="TAG", help="Take a tag off; may be given several times.")
+@answering
+def tag(path: Path, run: str, tags: tuple[str, ...], remove: tuple[str, ...], answer: Answer) -> None:
+    """Put tags on a run, or take them off; without any, say which it has."""
+    from somatize import record
+
+    with reading(path) as store:
+        name = run_named(store, run)
+        before = record.about(store, name)["tags"]
+    now = sorted({*before, *tags} - {*remove})
+    if tags or remove:
+        with writing(path) as store:
+            store.annotate(name, tags=now)
+    answer.done({"run": name, "tags": now}, f"run {name!r}: {', '.join(now) or 'no tags'}")
+
+
+@click.command(cls=ReadingCommand, examples=("note runs/ try-7 'the first that converged'",))
+@path_argument
+@click.argument("run", type=RunName())
+@click.argument("text")
+@answering
+def note(path: Path, run: str, text: str, answer: Answer) -> None:
+    """Write a note about a run, in place of the one it had."""
+    with writing(path) as store:
+        name = run_named(store, run)
+        store.annotate(name, note=text)
+    answer.done({"run": name, "note": text}, f"run {name!r}: {text}")
+
+
 @click.command(
     cls=ReadingCommand,
     examples=("prune runs/ --max-bytes 20GB", "prune runs/ --unused-for 30d --yes", "prune runs/ --older-than 12h"),

@@ -33,7 +33,17 @@ from somatize.store.appender import Pending
 from somatize.store.record_format import OK, OWN, readings
 from somatize.store.recovery import open_writer
 from somatize.store.run_reader import RunLines, StoreSnapshot, find_run, look
-from somatize.store.run_summary import FAILED, FINISHED, INTERRUPTED, KILLED, RUNNING, RunSummary, end_of, flat
+from somatize.store.run_summary import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    KILLED,
+    RUNNING,
+    RunSummary,
+    checked_tags,
+    end_of,
+    flat,
+)
 from somatize.store.store import Store
 from somatize.store.values import check_name
 from somatize.store.writer import Writer
@@ -45,7 +55,7 @@ from somatize.watching.watchers import HERE, remember
 
 from . import run_info
 from .manual_forwards import ByHand, duration, ending
-from .run_config import check_tags, nested
+from .run_config import nested
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -471,9 +481,7 @@ def _again(store: Store, run: str, fields: tuple[str, ...], given: dict[str, Any
 
 def _given(config: Any, tags: Iterable[str], note: str) -> dict[str, Any]:
     """The run information that was given to a recorder."""
-    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
-        raise TypeError(f"tags= is a list of texts, as tags=[{tags!r}]")
-    given: dict[str, Any] = {"tags": check_tags(tags), "note": text(note) if note else ""}
+    given: dict[str, Any] = {"tags": checked_tags(tags), "note": text(note) if note else ""}
     return {key: value for key, value in given.items() if value} | (
         {} if config is None else {"config": nested(config)}
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 from somatize.errors import RecordError
-from somatize.facts import encodable
 from somatize.store.run_summary import flat
 
 from .run_info import MASK, is_secret, plain
@@ -36,15 +35,6 @@ def nested(config: Any) -> dict[str, Any]:
     if count > MOST_KEYS:
         raise RecordError(f"config= has {count:,} values, and {MOST_KEYS:,} are kept: give what the run depends on")
     return made
-
-
-def check_tags(tags: Iterable[str]) -> list[str]:
-    """Tags as a sorted list. Raises `RecordError` for what is no text or an empty one."""
-    found = list(tags)
-    for tag in found:
-        if not isinstance(tag, str) or not tag.strip():
-            raise RecordError(f"a tag is a text, not {tag!r}")
-    return sorted({encodable(tag) for tag in found})
 
 
 def _plainly(value: Any, depth: int = 0) -> Any:

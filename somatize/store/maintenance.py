@@ -24,6 +24,7 @@ from .record_format import Chunk, RunInfo, unpack
 from .recovery import live_writers, opening_alone, recover_journals
 from .rows import JournalRows
 from .run_reader import RunLines, StoreSnapshot, find_run, look
+from .run_summary import SummaryUpdate, checked_tags
 from .values import Named, check_name
 
 _ALL_PAGES = 1 << 40
@@ -351,6 +352,20 @@ def rename(opened: Opened, name: str, to: str) -> None:
     with opening_alone(opened):
         recover_journals(opened)
         opened.records.write(lambda txn: _rename(txn, _idle_run(opened, txn, name), name, to))
+
+
+def annotate(opened: Opened, name: str, tags: Iterable[str] | None, note: str | None) -> None:
+    """Set the tags and the note of a run. Raises `UnknownRun`."""
+    found = None if tags is None else checked_tags(tags)
+    opened.must_be_writable()
+
+    def work(txn: WriteTransaction) -> None:
+        run = find_run(txn, name)
+        if run is None:
+            raise UnknownRun(f"there is no run {name!r} in {opened.path}{nearest(name, _names(txn))}")
+        SummaryUpdate(txn, run).annotate(found, note)
+
+    opened.records.write(work)
 
 
 def _idle_run(opened: Opened, txn: WriteTransaction, name: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from somatize import facts
+from somatize.errors import RecordError
 
 from . import record_format
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
@@ -216,6 +217,17 @@ class RunSummary:
             self.note = about["note"]
 
 
+def checked_tags(tags: Iterable[str]) -> list[str]:
+    """Tags in order, each once. Raises `RecordError` for what is no text, or an empty one."""
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise RecordError(f"tags= is a list of texts, as tags=[{tags!r}]")
+    found = list(tags)
+    for tag in found:
+        if not isinstance(tag, str) or not tag.strip():
+            raise RecordError(f"tags= holds {tag!r}: a tag is a text")
+    return sorted({facts.encodable(tag) for tag in found})
+
+
 def flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested mappings as one, with the keys joined by dots: ``{"optim.lr": 0.1}``."""
     found: dict[str, Any] = {}
@@ -296,6 +308,15 @@ class SummaryUpdate:
         """Take over what a writer said of the run."""
         self.summary.add_info(about, opened)
         self._changed = True
+
+    def annotate(self, tags: list[str] | None, note: str | None) -> None:
+        """Set the tags, the note, or both."""
+        if tags is not None:
+            self.summary.tags = tags
+        if note is not None:
+            self.summary.note = facts.text(note)
+        self._changed = True
+        self.store()
 
     def store(self) -> None:
         """Store the summary, with totals made anew where a value was replaced that they depended on."""

@@ -232,6 +232,16 @@ class Store:
         rename(self.opened, run, to)
 
     @_as_store_errors
+    def annotate(self, run: str, *, tags: Iterable[str] | None = None, note: str | None = None) -> None:
+        """Set the tags of a run, or its note, or both; what is None stays. Also while it is recorded.
+
+        Raises `UnknownRun`, and `RecordError` for what is no tag.
+        """
+        from .maintenance import annotate
+
+        annotate(self.opened, run, tags, note)
+
+    @_as_store_errors
     def compact(self) -> None:
         """Give the space of what was forgotten back to the disk, also while others read and write.
 
