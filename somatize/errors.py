@@ -41,6 +41,7 @@ below is raised by the library itself, and each class also is the builtin a call
     ├── RecordError             a record that cannot be written or found
     │   ├── BadRun              a run name that cannot be one; also ValueError
     │   ├── UnknownRun          a run the store does not hold, with the nearest one; also KeyError
+    │   ├── BadFilter           a condition on runs that cannot be read, with the place; also ValueError
     │   ├── UnknownForward      a forward a run does not hold; also KeyError
     │   ├── UnknownName         a number that nothing in a run said, with the nearest name; also KeyError
     │   ├── WhichRun            a store of several runs, and none was named; also ValueError

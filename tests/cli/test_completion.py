@@ -85,7 +85,7 @@ def test_bash_is_given_the_end_of_a_word_that_it_took_apart(recorded, tmp_path):
         (["forwards"], "--st", ["--state"]),
         (["forwards", "PATH", "--state"], "b", ["broke"]),
         (["forwards", "/nothing/here"], "", []),
-        ([], "c", ["curve", "check", "copy", "compact", "completion"]),
+        ([], "c", ["curve", "compare", "check", "copy", "compact", "completion"]),
     ],
 )
 def test_what_is_completed(recorded, words, begun, found):

@@ -30,8 +30,8 @@ def plain(value: Any) -> Any:
 
 
 READERS = {
-    ("runs",): lambda store: record.runs(store),
-    ("runs", "--last", "2"): lambda store: record.runs(store, last=2),
+    ("runs",): lambda store: record.runs(store, config=["*"]),
+    ("runs", "--last", "2"): lambda store: record.runs(store, last=2, config=["*"]),
     ("forwards", RUN): lambda store: record.forwards(store, RUN),
     ("forwards", RUN, "--last", "2"): lambda store: record.forwards(store, RUN, last=2),
     ("forwards", RUN, "--since", "4"): lambda store: record.forwards(store, RUN, since=4),
@@ -83,7 +83,7 @@ def test_csv_has_them_too_under_their_heads(recorded, words):
 def test_csv_of_about_has_a_row_per_value(recorded):
     rows = dict(csv.reader(io.StringIO(call("about", recorded, RUN, "--csv").stdout)))
     assert rows["run"] == RUN
-    assert (rows["about.rate"], rows["about.note"]) == ("0.1", "[i]x[/i]")
+    assert (rows["config.rate"], rows["config.note"]) == ("0.1", "[i]x[/i]")
     assert rows["graphs.0.nodes.0.id"] == "load"
 
 
@@ -117,7 +117,7 @@ def test_an_answer_is_written_in_one_way(recorded):
 
 def test_a_table_of_runs(recorded):
     lines = call("runs", recorded).stdout.splitlines()
-    assert lines[0].split() == ["run", "forwards", "not", "ok", "took", "began", "last"]
+    assert lines[0].split() == ["run", "state", "forwards", "not", "ok", "took", "began", "last"]
     assert [line[:22].rstrip() for line in lines[1:3]] == ["steady", "sweep/lr=0.1,wd=1e-4"]
     assert all(" 6  1 broke " in line for line in lines[1:])
     assert lines[4].startswith("[bold]markup[/bold] ")
@@ -163,11 +163,11 @@ def test_a_table_of_nodes_tasks_and_logs(recorded):
 
 def test_a_table_of_about_shows_what_was_given_and_where(recorded):
     told = dict(line.split(maxsplit=1) for line in call("about", recorded, RUN).stdout.splitlines())
-    assert (told["run"], told["rate"], told["note"]) == (RUN, "0.1", "[i]x[/i]")
+    assert (told["run"], told["config.rate"], told["config.note"]) == (RUN, "0.1", "[i]x[/i]")
     assert told["in"] == str(Path.cwd())
     assert told["graph"] == f"3 nodes, 2 edges: load, learn, {LONG}"
     assert f"process {os.getpid()} at " in told["writer"]
-    assert ", gone, opened " in told["writer"]
+    assert ", finished, opened " in told["writer"]
 
 
 def test_a_table_of_kept_results(recorded):
@@ -218,8 +218,8 @@ def test_a_run_that_is_being_recorded_is_marked(tmp_path):
     from somatize import Recorder
 
     with Store(tmp_path / "one") as store, Recorder(store, "going"):
-        assert call("runs", Path(tmp_path / "one")).stdout.splitlines()[1].split()[:2] == ["going", "recording"]
-    assert "recording" not in call("runs", tmp_path / "one").stdout
+        assert call("runs", Path(tmp_path / "one")).stdout.splitlines()[1].split()[:2] == ["going", "running"]
+    assert call("runs", tmp_path / "one").stdout.splitlines()[1].split()[:2] == ["going", "finished"]
 
 
 def test_rows_are_written_as_they_come(capsys):

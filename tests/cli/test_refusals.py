@@ -101,6 +101,10 @@ def test_a_path_with_nothing_at_it(tmp_path, name):
         "rename": ["x", "y"],
         "prune": ["--max-bytes", "1"],
         "copy": [tmp_path / "to"],
+        "best": ["loss", "--min"],
+        "compare": ["x", "y"],
+        "tag": ["x", "y"],
+        "note": ["x", "y"],
         "export": ["-o", tmp_path / "to.csv"],
     }
     told = stderr(name, tmp_path / "nothing", *more.get(name, []), code=3)

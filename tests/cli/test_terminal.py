@@ -51,8 +51,8 @@ def test_every_table_fits_every_terminal(recorded, monkeypatch, name, columns):
 
 def test_what_is_most_worth_is_there_at_sixty_columns(recorded):
     lines = shown("runs", recorded, columns=60)
-    assert lines[0].split() == ["run", "forwards", "not", "ok", "took", "last"]
-    assert lines[2].split()[:4] == ["sweep/lr=0.1,wd=1e-4", "6", "1", "broke"]
+    assert lines[0].split() == ["run", "state", "forwards", "not", "ok", "last"]
+    assert lines[2].split()[:4] == ["sweep/lr=0.1,wd=1e-4", "finished", "6", "1"]
     assert lines[3].startswith("训练 🚀  ")
     assert lines[5] == "4 runs"
 

@@ -35,7 +35,11 @@ def test_the_tour_gives_the_shapes_it_names(ran):
     store = ran["store"]
     assert len(store.bound()) == 41
     (run,) = runs(store)
-    assert list(run) == ["run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last"]
+    totals = ["run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last"]
+    summary = ["state", "why", "ended", "launches", "tags", "note"]
+    loss = [f"loss.{what}" for what in ("last", "last_at", "min", "min_at", "max", "max_at")]
+    assert list(run) == [*totals, *summary, *loss]
+    assert (run["state"], run["loss.min_at"]) == ("finished", 39)
     assert (run["run"], run["forwards"], run["broke"], run["interrupted"], run["lost"]) == ("tuesday", 41, 1, 0, 0)
     first = forwards(store, run="tuesday")[0]
     assert list(first) == ["forward", "state", "nodes", "took_us", "loss.value", "when"]
