@@ -6,6 +6,7 @@ out the height of the terminal among them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from .rich_backend import (
     cut,
     filled,
     literal,
+    overflow,
     text_line,
 )
 from .status_views import log_line, stream_line, throughput_words
@@ -193,7 +195,7 @@ class Parts:
         words = [counted(spent.slices, "slice")]
         said = list(self.standing.machines.get(host, {}).values())
         if said:
-            busy = [_number(one["busy"]) for one in said if "busy" in one]
+            busy = [number for one in said if (number := _number(one.get("busy"))) is not None]
             cores = f"{said[-1].get('cores', '?')} cores"
             words.append(f"{sum(busy):.3g} of {cores}" if busy else cores)
         line = self._line(", ".join(words), "dim")
@@ -264,16 +266,19 @@ class Parts:
         rows = list(rows)
         bar = _BAR if self._width >= _NARROW else 0
         first, second, remark = (max((row[at].cell_len for row in rows), default=0) + _GAP for at in (2, 3, 4))
-        room = self._width - first - second - min(remark, self._width // 4) - (bar + _GAP) * bool(bar)
+        free = self._width - (bar + _GAP) * bool(bar)
+        second = min(second, (free - _LEAST_NAME - _GAP) // 2)
+        first = min(first, free - _LEAST_NAME - _GAP - second)
+        room = free - first - second - min(remark, self._width // 4) - _GAP
         table = Table.grid(padding=(0, _GAP, 0, 0))
         table.add_column(no_wrap=True)
         if bar:
             table.add_column(width=bar)
-        for _ in range(2):
-            table.add_column(justify="right", no_wrap=True)
+        for width in (first - _GAP, second - _GAP):
+            table.add_column(justify="right", no_wrap=True, overflow=overflow(self.options), width=max(1, width))
         table.add_column()
         for name, *cells in rows:
-            table.add_row(self._line(self._cut(name, max(_LEAST_NAME, room - _GAP))), *(cells if bar else cells[1:]))
+            table.add_row(self._line(self._cut(name, max(_LEAST_NAME, room))), *(cells if bar else cells[1:]))
         return table
 
     def _bar(self, share: float) -> Text:
@@ -321,16 +326,18 @@ def pace(followed: Followed, standing: Standing, now: float) -> float | None:
 def _stats(fact: Fact) -> ThroughputStats:
     """The statistics of a stream from the fact that reported them."""
     rates = ("samples_per_s", "batches_per_s", "flops_per_s", "waiting")
-    numbers = {field: _number(fact[field]) if field in fact else None for field in rates}
+    numbers = {field: _number(fact.get(field)) for field in rates}
     exact = fact.get("flops_exact") == "True"
-    return ThroughputStats(samples=None, batches=int(_number(fact.get("batches"))), flops_exact=exact, **numbers)
+    return ThroughputStats(samples=None, batches=int(_number(fact.get("batches")) or 0), flops_exact=exact, **numbers)
 
 
-def _number(text: str | None) -> float:
+def _number(text: str | None) -> float | None:
+    """The finite number that a fact has as text, else None."""
     try:
-        return float(text or 0)
+        number = float(text or "nan")
     except ValueError:
-        return 0.0
+        return None
+    return number if math.isfinite(number) else None
 
 
 class RunView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from somatize import Graph, Recorder, Store, node
 from somatize.record import Followed
 from somatize.status import Status
 from somatize.ui import RunView
+from somatize.ui.screen import RunProgressLines
 from somatize.ui.text_plot import TextPlot
 
 HOSTILE = "[b]漢字[/b] \x1b[2J " + "long " * 30
@@ -88,6 +90,30 @@ def test_it_waits_in_words(tmp_path: Path) -> None:
     assert lines[-2].rstrip() == "a warning"
     assert lines[-1].startswith("runs: this run only")
     assert len(lines) == 8
+
+
+@pytest.mark.parametrize("odd", ["nan", "inf", "-inf", "", "much", "1e400", "-5", "9" * 30, "\x1b[2J"])
+def test_it_shows_a_run_whose_numbers_are_none(tmp_path: Path, odd: str) -> None:
+    with Store(tmp_path / "runs") as store, Recorder(store, "odd", summarising=["loss"]) as recorder:
+        recorder({"fact": "loss", "value": odd})
+        recorder({"fact": "left", "host": "w1", "began_us": "0", "took_us": "0"})
+        recorder({"fact": "machine", "id": "1", "host": "w1", "busy": odd, "cores": odd, "memory": odd})
+        rates = dict.fromkeys(("batches", "samples", "samples_per_s", "batches_per_s", "flops_per_s", "waiting"), odd)
+        recorder({"fact": "throughput", "stream": "train", **rates})
+        counts = dict.fromkeys(("done", "total", "before", "took_us"), odd)
+        recorder({"fact": "task", "name": "epoch", "state": "open", "id": f"{os.getpid()}-1", **counts})
+        recorder({"fact": "log", "level": odd, "message": odd, "logger": odd, "task": odd})
+        recorder({"fact": "finished", "took_us": "0"})
+        store.opened.flush()
+        with Followed(tmp_path / "runs", "odd") as made:
+            made.look()
+            lines = shown(RunView(made), 100, 30)
+            progress = list(RunProgressLines(made, 1.0).due())
+    assert lines[0].startswith("odd  ● recorded by")
+    assert "odd: 1 forward" in progress[-1]
+    text = "\n".join(lines)
+    assert all(part in text for part in ("waiting  1 slice", "\nepoch ", "\ntrain  "))
+    assert "\x1b" not in text
 
 
 def test_it_takes_its_place_in_a_layout(followed: Followed) -> None:
