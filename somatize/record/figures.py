@@ -190,9 +190,9 @@ def spent(store: Place, run: str | None = None, last: int | None = None, *, them
 
 
 def timeline(store: Place, run: str | None = None, forward: int = -1, *, theme: str | None = None) -> Figure:
-    """One forward's nodes on a time axis, -1 for the last: branches overlap, a slice sits inside its round trip.
+    """The nodes of one forward, -1 for the last, on a time axis: branches overlap, slices lie in their round trips.
 
-    A worker's clock starts with its slice, so a slice is drawn in the middle of the round trip it arrived under.
+    A worker's clock starts with its slice, so a slice is drawn in the middle of the round trip that returned it.
     Raises `UnknownForward`, and as `progress` does.
     """
     plotly_backend.require()
@@ -210,7 +210,7 @@ def title_of(columns: Sequence[Columns]) -> str:
 
 
 def several(what: str, given: Names) -> list[str]:
-    """One name or several, as a list of different ones. Raises `FigureError`."""
+    """The names of an argument as a list without duplicates. Raises `FigureError`."""
     names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise FigureError(f"{what}={given!r}: a name, or a list of names")

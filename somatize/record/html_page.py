@@ -218,7 +218,7 @@ def cards(run: Mapping[str, Any], columns: Columns, about: Mapping[str, Any]) ->
     span = (run["last"] or 0.0) - (run["first"] or 0.0)
     rate = (run["forwards"] - 1) / span if span > 0 and run["forwards"] > 1 else 0.0
     speed = (f"{rate:,.0f} a second" if rate >= 100 else f"{rate:.3g} a second") if rate else ""
-    if len(segments := columns.segments()) > 1:  # nobody knows how long nothing ran between them
+    if len(segments := columns.segments()) > 1:  # the time between two writers is not the run's
         speed = f"by {len(segments)} writers"
     shown = [("forwards", f"{run['forwards']:,}", speed, "")]
     endings = [ending for ending in ("broke", "interrupted", "lost") if run[ending] or ending == "broke"]

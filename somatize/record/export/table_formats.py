@@ -219,7 +219,7 @@ def _joined(pd: Any, parts: list[Any]) -> Any:
 
 
 def _array_of(pd: Any, kind: ColumnType, values: list[Any]) -> Any:
-    if kind is ColumnType.NUMBER:  # a NaN that was said is not absent; pandas' constructors take the two for the same
+    if kind is ColumnType.NUMBER:  # pandas' constructors would take a recorded NaN for an absent value
         absent = pd.Series([value is None for value in values], dtype="bool").to_numpy()
         numbers = pd.Series([1.0 if value is None else value for value in values], dtype="float64").to_numpy()
         return pd.arrays.FloatingArray(numbers, absent)

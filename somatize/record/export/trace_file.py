@@ -380,7 +380,7 @@ Which: TypeAlias = int | Iterable[int] | None
 
 
 class ForwardFacts(NamedTuple):
-    """What a trace is made of: forwards by number, and facts of the run itself with their times.
+    """The data of a trace: forwards by number, and facts of the run itself with their times.
 
     `inside` has the nodes that open and lost forwards were in, by number; `unwritten` are the numbers without a record,
     `highest` is the last number of the run.

@@ -324,6 +324,32 @@ def test_a_wide_table_has_batches_of_fewer_rows_and_all_of_them(
     assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["t.parquet"]
 
 
+@pytest.mark.parametrize("to", [to_csv, to_parquet])
+def test_an_interrupt_while_rows_wait_in_a_file_leaves_what_was_there(
+    to: Any, odd: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "t"
+    place.write_text("mine")
+    monkeypatch.setattr(tables, "BATCH", 3)
+    monkeypatch.setattr(tables, "_IN_MEMORY", 1)
+    added: list[int] = []
+
+    def add(self: tables.Table, rows: int, columns: Any) -> None:
+        if len(added) == 3:
+            raise KeyboardInterrupt
+        added.append(rows)
+        whole(self, rows, columns)
+
+    whole = tables.Table.add
+    monkeypatch.setattr(tables.Table, "add", add)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(KeyboardInterrupt):
+        to(odd, "odd", place, "facts")
+    assert added
+    assert place.read_text() == "mine"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("library", "export", "says"),
     [
