@@ -260,27 +260,17 @@ class SizeParameter(click.ParamType):  # type: ignore[type-arg]
 SPAN, INSTANT, SIZE = DurationParameter(), Instant(), SizeParameter()
 
 
-def path_argument(function: F) -> F:
-    """PATH: the directory of the store, as a `pathlib.Path`."""
-    return click.argument("path", type=_StorePath(path_type=Path))(function)
+path_argument = click.argument("path", type=_StorePath(path_type=Path))
+"""PATH: the directory of the store, as a `pathlib.Path`."""
 
+run_argument = click.argument("run", type=RunName(), required=False)
+"""[RUN]: the name of a run; None if it was left out."""
 
-def run_argument(function: F) -> F:
-    """[RUN]: the name of a run; None if it was left out."""
-    return click.argument("run", type=RunName(), required=False)(function)
+since_option = click.option("--since", type=click.IntRange(min=0), metavar="N", help="Only from forward number N on.")
+
+all_option = click.option("--all", "every", is_flag=True, help="All of them, also on a terminal.")
 
 
 def last_option(what: str) -> Callable[[F], F]:
     """``--last N``: only the last so many."""
     return click.option("--last", type=click.IntRange(min=0), metavar="N", help=f"Only the last N {what}.")
-
-
-def since_option(function: F) -> F:
-    """``--since N``: only from that forward on."""
-    help_ = "Only from forward number N on."
-    return click.option("--since", type=click.IntRange(min=0), metavar="N", help=help_)(function)
-
-
-def all_option(function: F) -> F:
-    """``--all``: also rows that do not fit the terminal."""
-    return click.option("--all", "every", is_flag=True, help="All of them, also on a terminal.")(function)

@@ -7,10 +7,9 @@ A command that removes something describes it first, and asks for confirmation o
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -72,12 +71,7 @@ def columns() -> list[TextColumn]:
     ]
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def yes_option(function: F) -> F:
-    """``--yes``: skip the confirmation."""
-    return click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(function)
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
 
 
 def sure(question: str, *, yes: bool) -> None:
