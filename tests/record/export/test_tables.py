@@ -206,8 +206,8 @@ def test_the_other_tables(odd: Store, tmp_path: Path) -> None:
     assert to_arrow(odd, "odd", "nodes", last=1).to_pylist() == nodes(odd, "odd", last=1)
     for typed in every_way(odd, None, "runs", tmp_path):
         for row, want in zip(typed, runs(odd), strict=True):
-            assert [us(row.pop(name)) for name in ("first", "last")] == [
-                us(want.pop(name)) for name in ("first", "last")
+            assert [us(row.pop(name)) for name in ("first", "last", "ended")] == [
+                us(want.pop(name)) for name in ("first", "last", "ended")
             ]
             assert row == want
 
