@@ -75,13 +75,18 @@ def cloudpickle_version() -> str:
     return version("cloudpickle")
 
 
+def are_scalars(values: list[Any]) -> bool:
+    """Whether values are of types that are pickled without a module, and without a gradient."""
+    return all(map(_SCALARS.__contains__, map(type, values)))
+
+
 def pack(
     value: object, mode: str, send: Sequence[str] = (), what: str = "", gradient: Gradient = Gradient.KEEP
 ) -> list[Pieces]:
     """The buffers `unpack` makes an equal value of. Raises `NotSendable`, of `what` if that is said."""
     if mode == "project":
         return _packed_by_codecs(value, gradient)
-    if type(value) is list and all(map(_SCALARS.__contains__, map(type, value))):
+    if type(value) is list and are_scalars(value):
         return [[pickle.dumps(value, _SCALARS_ONLY)]]
     try:
         try:

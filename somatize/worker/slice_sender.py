@@ -359,6 +359,9 @@ class SentObjects:
         return trip.slice.steps[0], steps[trip.slice.steps[0]].node
 
     def _values(self, trip: Trip) -> list[Pieces]:
+        plain = [trip.given, *trip.values]
+        if self.mode == "network" and payload.are_scalars(plain):  # so that none is held there
+            return payload.pack(plain, self.mode)
         pieces = list(_taken(trip))
         values, detached = [piece.value for piece in pieces], [piece.reader is None for piece in pieces]
         try:
