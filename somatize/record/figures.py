@@ -7,19 +7,20 @@ readable on a light and on a dark background; ``"light"`` and ``"dark"`` have a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from somatize.errors import FigureError, UnknownName
 from somatize.figures import plotly_backend
 from somatize.figures import theme as themes
+from somatize.figures.theme import Theme, counted
 
 from .column_reader import ForwardRange, columns_of
 from .forward_reader import Place
-from .node_turns import one_forward, spent_in
+from .node_turns import NodeTurn, OneForward, Total, lanes_of, one_forward, spent_in
 from .progress_figure import Picture, progress_figure, progress_picture
-from .reader import curve_costs
+from .reader import ENDINGS, Spent, Where, curve_costs
 from .run_columns import MOST_PANELS, Columns, alike, keys_of
-from .time_figures import spent_picture, timeline_picture
 
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure, FigureWidget
@@ -215,3 +216,339 @@ def several(what: str, given: Names) -> list[str]:
     if not names or not all(isinstance(name, str) and name for name in names):
         raise FigureError(f"{what}={given!r}: a name, or a list of names")
     return list(dict.fromkeys(names))
+
+
+# -- where the time went
+
+_MOST = 40
+_SPENT_ROW, _TWO, _BAR, _FIRST, _SPENT_TO_LEGEND = 40, 50, 0.36, 0.8, 32
+"""Heights in pixels: a row, a row with two lines; as fractions of a row: the bar, the top margin; then the legend."""
+_WIDTH, _LETTER, _SMALL, _LINE = 365.0, 7.0, 6.0, 40
+"""The width of a narrow figure and of letters of both sizes; the longest line of numbers beside a name."""
+_PATTERNS = {"ran": "", "recalled": "/", "failed": "x", "left": ""}
+
+
+def spent_picture(total: Total, *, last: int | None = None, theme: str | None = None) -> Picture:
+    """The total time of each node of a run, longest first; those after the first forty share one bar."""
+    look = themes.theme_of(theme)
+    rows = _spent_rows(total.spent)
+    unit, size = themes.unit(max((row.us for row in rows), default=0))
+    two = any(len(_numbers(row, 1)) > 1 for row in rows)
+    data, inside = _spent_bars(rows, size), round((_TWO if two else _SPENT_ROW) * (max(3, len(rows)) + _FIRST - 0.5))
+    title, above = themes.title(look, f"run {total.run}: where the time went", _spent_notes(total, last))
+    explained = _is_explained(rows)
+    below = _SPENT_TO_LEGEND + (themes.legend_height(data) if explained else 0)
+    layout = themes.layout(
+        look,
+        height=above + inside + below,
+        margin={"t": above, "b": below, "l": 24, "r": 14},
+        title=title,
+        barmode="stack",
+        hovermode="closest",
+        showlegend=explained,
+        legend=themes.legend(-_SPENT_TO_LEGEND / inside),
+        annotations=_labels(look, rows) if rows else [themes.in_the_middle(look, "no node has had its turn yet")],
+        xaxis=themes.axis(look, range=[0, _longest(rows) / size * 1.02], ticksuffix=f" {unit}", nticks=6),
+        yaxis={"range": [len(rows) - 0.5, -_FIRST] if rows else [2.5, -0.5], "visible": False, "fixedrange": True},
+    )
+    if not rows:
+        layout["xaxis"] |= {"showticklabels": False, "showgrid": False}
+    return Picture(data, layout)
+
+
+def _spent_rows(spent: Sequence[Spent]) -> list[Spent]:
+    if len(spent) <= _MOST + 1:
+        return list(spent)
+    rest = Spent(f"{len(spent) - _MOST:,} others")
+    for one in spent[_MOST:]:
+        for (where, ending), (count, us) in one.turns.items():
+            rest.add(where, ending, us, count)
+    return [*spent[:_MOST], rest]
+
+
+def _longest(rows: Sequence[Spent]) -> float:
+    return max((row.us for row in rows), default=0) or 1.0
+
+
+def _spent_notes(total: Total, last: int | None) -> list[str]:
+    inside = sum(one.us for one in total.spent)
+    which = counted(total.forwards, "forward")
+    if last is not None:
+        which = "the last forward" if total.forwards == 1 else f"the last {which}"
+    words = [f"{which}, {themes.took(total.us)} in all"]
+    if total.spent:
+        words.append(f"{counted(len(total.spent), 'node')}, {themes.took(inside)} in them")
+    for ending in ENDINGS[1:]:
+        count = sum(one.count(ending) for one in total.spent)
+        if count:
+            words.append(f"{count:,} {ending}")
+    return themes.wrapped("; ".join(words))
+
+
+def _places(rows: Sequence[Spent]) -> list[Where]:
+    """The places by time spent, longest first, after the process itself."""
+    spent: dict[Where, int] = {}
+    for row in rows:
+        for (where, _), (_, us) in row.turns.items():
+            spent[where] = spent.get(where, 0) + us
+    return sorted(spent, key=lambda where: (where != Where(), -spent[where], where))
+
+
+def _is_explained(rows: Sequence[Spent]) -> bool:
+    """True if there is more than one kind of bar, so that a legend is needed."""
+    return len({key for row in rows for key in row.turns}) > 1
+
+
+def _spent_bars(rows: Sequence[Spent], size: float) -> list[dict[str, Any]]:
+    whole = sum(row.us for row in rows)
+    bars = []
+    for order, where in enumerate(_places(rows)):
+        for ending in ENDINGS:
+            found = [
+                (place, row, row.turns[where, ending]) for place, row in enumerate(rows) if (where, ending) in row.turns
+            ]
+            if found:
+                bars.append(_spent_bar(order, where, ending, found, size, whole))
+    return bars
+
+
+def _spent_bar(
+    order: int, where: Where, ending: str, found: list[tuple[int, Spent, tuple[int, int]]], size: float, whole: int
+) -> dict[str, Any]:
+    return _bar(
+        order,
+        where,
+        ending,
+        x=[us / size for _, _, (_, us) in found],
+        y=[place for place, _, _ in found],
+        width=_BAR,
+        hovertext=[_spent_words(row, where, ending, turns, whole) for _, row, turns in found],
+    )
+
+
+def _bar(order: int, where: Where, ending: str, tint: float = 0.35, **drawn: Any) -> dict[str, Any]:
+    """A trace of the turns with one place and ending. Its outline shows turns too short to fill a pixel."""
+    colour = themes.hue(order)
+    words = {"ran": "", "left": ", round trip"}.get(ending, f", {ending}")
+    name = themes.escaped(str(where), 40) + words
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "legendgroup": name,
+        **drawn,
+        "marker": {
+            "color": themes.fill(order) if ending == "ran" else themes.tint(colour, tint),
+            "line": {"color": colour, "width": 1},
+            "pattern": {"shape": _PATTERNS[ending], "fgcolor": colour, "size": 6, "solidity": 0.4},
+        },
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _spent_words(row: Spent, where: Where, ending: str, turns: tuple[int, int], whole: int) -> str:
+    count, us = turns
+    mean = themes.took(us / count) if count else "0 µs"
+    lines = [
+        f"<b>{themes.escaped(row.node, 60)}</b> {ending} {counted(count, 'time')}",
+        themes.escaped(str(where), 60),
+        f"{themes.took(us)} in all, {mean} each",
+        f"{_share(us, whole)} of all nodes' time",
+    ]
+    return "<br>".join(lines)
+
+
+def _share(us: int, whole: int) -> str:
+    return escape(themes.share(us / whole, 1)) if whole else "none"
+
+
+def _labels(look: Theme, rows: Sequence[Spent]) -> list[dict[str, Any]]:
+    """The labels above each bar: the node at the left; at the right its total time, share, and mean time."""
+    whole = sum(row.us for row in rows)
+    made = []
+    for place, row in enumerate(rows):
+        right = _numbers(row, whole)
+        left = themes.escaped(row.node, max(5, int((_WIDTH - _SMALL * max(map(len, right))) / _LETTER)))
+        made.append(_label(look, place, 0, "left", left) | {"font": {"size": themes.TEXT, "color": look.ink}})
+        made.append(_label(look, place, 1, "right", "<br>".join(right)) | {"align": "right"})
+    return made
+
+
+def _numbers(row: Spent, whole: int) -> list[str]:
+    """The numbers at the right of a node, in two lines if one would be too long."""
+    words = [themes.took(row.us), _share(row.us, whole)]
+    if row.mean_us is not None:
+        words.append(f"{row.count('ran'):,} × {themes.took(row.mean_us)}")
+    odd = [f"{row.count(ending):,} {ending}" for ending in ENDINGS[1:] if row.count(ending)]
+    line = " · ".join([*words, *odd])
+    return [line] if len(line) <= _LINE else [" · ".join(words), " · ".join(odd)]
+
+
+def _label(look: Theme, place: int, x: int, side: str, words: str) -> dict[str, Any]:
+    return {
+        "text": words,
+        "x": x,
+        "xref": "paper",
+        "xanchor": side,
+        "y": place - _BAR / 2,
+        "yref": "y",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"size": themes.SMALL, "color": look.faint},
+    }
+
+
+# -- the timeline of a forward
+
+_EACH_ITS_ROW = 60
+"""The most turns that have a row each; above that, turns that do not overlap share rows."""
+_TIMELINE_ROW, _PACKED, _TIMELINE_TO_LEGEND = 22, 12, 32
+_LABEL = 20
+"""The number of letters of a name beside its row."""
+_BEFORE = {"left": "to ", "failed": "✗ "}
+"""Prefixes of the names of turns, as a failed turn may be too short to be visible."""
+_INSIDE = 3
+"""The most nodes that are named in which an unfinished forward was."""
+
+
+def timeline_picture(one: OneForward, *, theme: str | None = None) -> Picture:
+    """The turns of a forward from its start to its end, at the times that its facts tell."""
+    look = themes.theme_of(theme)
+    rows, packed = _timeline_rows(one.turns)
+    count = max(rows, default=0) + 1
+    end = max([turn.end for turn in one.turns] + [one.took or 0.0, 1.0])
+    unit, size = themes.unit(end)
+    height = max(3 * _TIMELINE_ROW, count * (_PACKED if packed else _TIMELINE_ROW))
+    title, above = themes.title(look, f"run {one.run}, forward {one.number:,}", _timeline_notes(one, packed=packed))
+    data = _timeline_bars(one.turns, rows, size)
+    known = bool(one.turns) or one.took is not None
+    if one.state != "ok":
+        data.append(_end(one, end / size if known else 0.0, count))
+    explained = len(data) > 1
+    beside = 0.0 if packed else 6.5 * min(_LABEL, max((len(turn.name) for turn in one.turns), default=0))
+    below = _TIMELINE_TO_LEGEND + (themes.legend_height(data, beside) if explained else 0)
+    layout = themes.layout(
+        look,
+        height=above + height + below,
+        margin={"t": above, "b": below, "l": 20 if packed else 8, "r": 18},
+        title=title,
+        barmode="overlay",
+        hovermode="closest",
+        showlegend=explained,
+        legend=themes.legend(-_TIMELINE_TO_LEGEND / height),
+        xaxis=themes.axis(look, range=[0, end / size * 1.03], ticksuffix=f" {unit}", nticks=6, showticklabels=known),
+        yaxis=_names(look, one.turns, count, packed=packed),
+        shapes=_trips(one.turns, rows, size),
+        annotations=[] if one.turns else [themes.in_the_middle(look, "no node had its turn")],
+    )
+    return Picture(data, layout)
+
+
+def _timeline_notes(one: OneForward, *, packed: bool) -> list[str]:
+    state = {"ok": "finished", "open": "is still going"}.get(one.state, one.state)
+    if one.state == "lost":
+        state = "is lost: its process ended before it did"
+    words = state + (f" after {themes.took(one.took)}" if one.took is not None and one.state != "open" else "")
+    lines = themes.wrapped(f"{words}; {counted(len(one.turns), 'turn')} told")
+    if one.inside:
+        names = [themes.cut(name, 40) for name in one.inside[:_INSIDE]]
+        more = [f"{len(one.inside) - _INSIDE} more"] if len(one.inside) > _INSIDE else []
+        lines += themes.wrapped(f"it was last seen in {', '.join([*names, *more])}")
+    if one.why:
+        lines += themes.wrapped(themes.cut(one.why.removesuffix(": "), 240))
+    if packed:
+        lines.append("turns that do not overlap share a row; hover names them")
+    return lines
+
+
+def _timeline_rows(turns: Sequence[NodeTurn]) -> tuple[list[int], bool]:
+    """The row of each turn, and True if turns share rows."""
+    if len(turns) <= _EACH_ITS_ROW:
+        return list(range(len(turns))), False
+    return lanes_of((turn.began, turn.end) for turn in turns), True
+
+
+def _timeline_bars(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[dict[str, Any]]:
+    order: dict[Where, int] = {}
+    groups: dict[tuple[Where, str], list[int]] = {}
+    for place, turn in enumerate(turns):
+        where = turn.where if turn.ending != "left" else Where(turn.where.host)
+        order.setdefault(where, len(order))
+        groups.setdefault((where, turn.ending), []).append(place)
+    return [
+        _bar(
+            order[where],
+            where,
+            ending,
+            tint=0.3,
+            base=[turns[place].began / size for place in places],
+            x=[turns[place].took / size for place in places],
+            y=[rows[place] for place in places],
+            width=0.62,
+            hovertext=[_timeline_words(turns[place]) for place in places],
+        )
+        for (where, ending), places in groups.items()
+    ]
+
+
+def _timeline_words(turn: NodeTurn) -> str:
+    name = "to host " * (turn.ending == "left") + turn.name
+    ending = "was there and back" if turn.ending == "left" else turn.ending
+    lines = [
+        f"<b>{themes.escaped(name, 60)}</b> {ending} in {themes.took(turn.took)}",
+        f"from {themes.took(turn.began)} to {themes.took(turn.end)}"
+        if turn.known
+        else "when is not told; drawn after what came before it",
+    ]
+    if turn.ending != "left":
+        lines.append(themes.escaped(str(turn.where), 60))
+    return "<br>".join([*lines, *(themes.escaped(line) for line in themes.wrapped(themes.cut(turn.why, 240), 64))])
+
+
+def _names(look: Theme, turns: Sequence[NodeTurn], count: int, *, packed: bool) -> dict[str, Any]:
+    shown = not packed and bool(turns)
+    names = [f"{_BEFORE.get(turn.ending, '')}{turn.name}" for turn in turns]
+    return themes.axis(
+        look,
+        range=[count - 0.4, -0.6],
+        fixedrange=True,
+        showgrid=False,
+        showticklabels=shown,
+        tickvals=list(range(count)) if shown else [],
+        ticktext=[themes.escaped(name, _LABEL) for name in names] if shown else [],
+    )
+
+
+def _trips(turns: Sequence[NodeTurn], rows: Sequence[int], size: float) -> list[dict[str, Any]]:
+    """A frame around each round trip and the turns within it."""
+    frames = []
+    for place, trip in enumerate(turns):
+        if trip.ending == "left":
+            inside = [rows[other] for other, turn in enumerate(turns) if turn.inside is trip]
+            frames.append(
+                {
+                    "type": "rect",
+                    "layer": "below",
+                    "x0": trip.began / size,
+                    "x1": trip.end / size,
+                    "y0": rows[place] - 0.45,
+                    "y1": max([rows[place], *inside]) + 0.45,
+                    "fillcolor": "rgba(128,128,128,0.10)",
+                    "line": {"color": "rgba(128,128,128,0.45)", "width": 1},
+                }
+            )
+    return frames
+
+
+def _end(one: OneForward, at: float, count: int) -> dict[str, Any]:
+    """A line at the moment at which a forward broke, or up to which its facts go."""
+    return {
+        "type": "scatter",
+        "name": one.state,
+        "x": [at, at],
+        "y": [-0.6, count - 0.4],
+        "mode": "lines",
+        "line": {"color": themes.RED if one.state != "open" else "rgba(128,128,128,0.8)", "width": 2},
+        "hovertext": "<br>".join(themes.escaped(line) for line in _timeline_notes(one, packed=False)),
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }

@@ -32,7 +32,7 @@ from somatize.utils.atomic_files import checked_path, write_atomically
 from somatize.utils.units import scaled
 
 from .column_reader import columns_of
-from .figures import Names, several
+from .figures import Names, several, spent_picture, timeline_picture
 from .forward_reader import Place, opened_at
 from .hosts import HERE, Hosts, machines_picture, processors
 from .node_turns import OneForward, Total, one_forward
@@ -41,7 +41,6 @@ from .reader import ENDINGS, NodeTally, Spent, stretches
 from .run_columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
 from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of
 from .run_query import run_row
-from .time_figures import spent_picture, timeline_picture
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")
 _LOGS, _TASKS = 200, 5000

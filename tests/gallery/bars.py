@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+from somatize.record.figures import spent_picture, timeline_picture
 from somatize.record.hosts import machines_picture
 from somatize.record.node_turns import OneForward, Total, turns_of
 from somatize.record.reader import Spent, Where
-from somatize.record.time_figures import spent_picture, timeline_picture
 
 
 def told(fact, **fields):

@@ -8,9 +8,9 @@ import pytest
 from somatize import Graph, Recorder, node
 from somatize.errors import FigureError, UnknownForward
 from somatize.record import nodes, spent, timeline
+from somatize.record.figures import spent_picture, timeline_picture
 from somatize.record.node_turns import OneForward, Total, turns_of
 from somatize.record.reader import NodeTally, Spent, Where
-from somatize.record.time_figures import spent_picture, timeline_picture
 
 
 def told(fact, **fields):

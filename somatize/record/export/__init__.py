@@ -22,7 +22,7 @@ from .output import Exported
 if TYPE_CHECKING:
     from .mlflow_runs import to_mlflow
     from .opentelemetry_spans import OpenTelemetry, to_opentelemetry
-    from .table_formats import to_arrow, to_csv, to_pandas, to_parquet
+    from .tables import to_arrow, to_csv, to_pandas, to_parquet
     from .tensorboard_files import from_tensorboard, to_tensorboard
     from .trace_file import to_trace
 
@@ -43,12 +43,12 @@ __all__ = [
 _HOMES = {
     "OpenTelemetry": "opentelemetry_spans",
     "from_tensorboard": "tensorboard_files",
-    "to_arrow": "table_formats",
-    "to_csv": "table_formats",
+    "to_arrow": "tables",
+    "to_csv": "tables",
     "to_mlflow": "mlflow_runs",
     "to_opentelemetry": "opentelemetry_spans",
-    "to_pandas": "table_formats",
-    "to_parquet": "table_formats",
+    "to_pandas": "tables",
+    "to_parquet": "tables",
     "to_tensorboard": "tensorboard_files",
     "to_trace": "trace_file",
 }
