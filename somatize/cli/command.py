@@ -32,7 +32,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "nodes": ("fact_commands", "The time that each node of a run took."),
         "about": ("run_commands", "The metadata of a run: command, commit, versions, how it ended."),
         "best": ("run_commands", "The run with the largest or smallest value of a number."),
-        "compare": ("run_commands", "What differs between runs."),
+        "compare": ("run_commands", "The differences between runs."),
         "logs": ("fact_commands", "The log records of a run."),
         "tasks": ("fact_commands", "The tasks of a run: open, finished, failed, lost."),
         "throughput": ("fact_commands", "The throughput of the streams of a run."),

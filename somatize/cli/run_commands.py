@@ -198,7 +198,7 @@ def runs(
             TextColumn("began", lambda row: answers.clock(row["first"]), 6),
             TextColumn("last", lambda row: answers.ago(row["last"]), 4),
             TextColumn("tags", lambda row: answers.listed(row["tags"]), 3, right=False),
-            TextColumn("why", lambda row: row["why"], 7, right=False, least=20, sentence=True, style="dim"),
+            TextColumn("why", lambda row: row["why"] or "", 7, right=False, least=20, sentence=True, style="dim"),
         ],
         tuple(dict.fromkeys([*_RUN_FIELDS, *(name for row in rows for name in row)])),
         none=f"{path} holds no run yet" if since is None and where is None else "no such run",
@@ -247,7 +247,7 @@ def best(path: Path, of: str, mode: str | None, where: str | None, answer: Answe
 @click.option("--all", "every", is_flag=True, help="Also what is equal.")
 @answering
 def compare(path: Path, run: tuple[str, ...], every: bool, answer: Answer) -> None:
-    """What differs between runs: ends, configuration, versions, commit, graph, numbers, and times of nodes.
+    """The differences between runs: ends, configuration, versions, commit, graph, numbers, and times of nodes.
 
     Price: totals, and the last 200 forwards of each run.
     """

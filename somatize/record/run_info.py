@@ -253,10 +253,14 @@ def about_of(lines: RunLines) -> dict[str, Any]:
     return {
         "run": lines.name,
         **first,
-        **({} if end is None else {"state": end.state, "why": end.why, "ended": end.when / 1e6 if end.when else None}),
+        **(
+            {}
+            if end is None
+            else {"state": end.state, "why": end.why or None, "ended": end.when / 1e6 if end.when else None}
+        ),
         "config": config,
         "tags": summary.tags,
-        "note": summary.note,
+        "note": summary.note or None,
         "facts": facts,
         "graphs": list(graphs.values()),
         "writers": writers,
@@ -308,7 +312,7 @@ def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, *, alive:
         **{key: value for key, value in said.items() if key not in graphs and key not in ("about", "config")},
         "config": said.get("config", said.get("about", {})),
         "state": state,
-        "why": why,
+        "why": why or None,
         "ended": when / 1e6 if when else None,
         "graphs": graphs,
     }

@@ -44,7 +44,7 @@ def runs(
     `forwards` counts all of them, `broke`, `interrupted` and `lost` those that ended so; `took_us` is their sum.
     `first` and `last` are when the first and the last forward was written down, in seconds since 1970, None before
     there is one. `state` is ``"running"``, ``"finished"``, ``"failed"``, ``"interrupted"`` or ``"killed"``, `why` and
-    `ended` the reason and when; `launches` counts how often it was begun; `tags` and `note` mark it. Of each
+    `ended` the reason, if there is one, and when; `launches` counts how often it was begun; `tags` and `note` mark it. Of each
     number that is summarised or named in `of` there are ``loss.last``, ``loss.min`` and ``loss.max``, the forwards of
     these (``loss.max_at``), and how many values were no finite number (``loss.odd``). `config` names the keys that are
     columns too, as ``config.optim.lr``; it takes patterns such as ``"optim.*"`` and ``"*"``.
@@ -173,11 +173,11 @@ def _summary_columns(summary: RunSummary) -> dict[str, Any]:
     assert end is not None
     row: dict[str, Any] = {
         "state": end.state,
-        "why": end.why,
+        "why": end.why or None,
         "ended": end.when / 1e6 if end.when else None,
         "launches": end.launches,
         "tags": summary.tags,
-        "note": summary.note,
+        "note": summary.note or None,
     }
     for path, total in summary.numbers.items():
         row.update(_number_columns(path.removesuffix(".value"), total))
@@ -249,7 +249,7 @@ def best(store: Place, of: str = "loss", *, mode: str, where: Where = None) -> d
 
 
 def compare(store: Place, run: Iterable[str], *, only_changed: bool = True) -> list[dict[str, Any]]:
-    """What differs between runs: a row ``{"kind", "name", "values"}`` per thing, its values in the order of `run`.
+    """The differences between runs: a row ``{"kind", "name", "values"}`` per thing, its values in the order of `run`.
 
     The kinds are ``"end"``, ``"config"``, ``"version"``, ``"code"`` (the git commit), ``"graph"`` (classes of its
     nodes), ``"number"`` (last, smallest and largest of those that are summarised) and ``"time"`` (mean microseconds

@@ -26,7 +26,7 @@ Graph.somatize(node(abs)).forward(1, watching=recorder)
 
 def ended(store: Any) -> tuple[str, str]:
     (row,) = runs(store)
-    return row["state"], row["why"]
+    return row["state"], row["why"] or ""
 
 
 def script(place: Path, code: str) -> int:
@@ -58,7 +58,7 @@ def test_by_the_end_of_its_process(tmp_path: Path, code: str, returned: int, end
     assert ended(place) == end
     with Store(place) as store:
         Recorder(store, run="later").close()  # which takes in what a dead writer left
-        assert [(row["run"], row["state"], row["why"]) for row in runs(store)] == [
+        assert [(row["run"], row["state"], row["why"] or "") for row in runs(store)] == [
             ("r", *end),
             ("later", "finished", ""),
         ]
@@ -155,7 +155,7 @@ def test_it_runs_while_a_writer_lives_and_then_its_last_launch_decides(store: St
     assert row["why"].startswith("out of memory (host ")
     Recorder(store, run="r").close()
     (row,) = runs(store)
-    assert (row["state"], row["why"], row["launches"]) == ("finished", "", 2)
+    assert (row["state"], row["why"], row["launches"]) == ("finished", None, 2)
     assert [one["state"] for one in about(store, "r")["writers"]] == ["failed", "finished", "finished"]
 
 
