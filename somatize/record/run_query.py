@@ -43,11 +43,11 @@ def runs(
 
     `forwards` counts all of them, `broke`, `interrupted` and `lost` those that ended so; `took_us` is their sum.
     `first` and `last` are when the first and the last forward was written down, in seconds since 1970, None before
-    there is one. `state` is ``"running"``, ``"finished"``, ``"failed"``, ``"interrupted"`` or ``"killed"``, `why` and
-    `ended` the reason, if there is one, and when; `launches` counts how often it was begun; `tags` and `note` mark it. Of each
+    there is one. `state` is ``"running"``, ``"finished"``, ``"failed"``, ``"interrupted"`` or ``"killed"``; `why` the
+    reason, or None, and `ended` when; `launches` counts how often it was begun; `tags` and `note` mark it. Of each
     number that is summarised or named in `of` there are ``loss.last``, ``loss.min`` and ``loss.max``, the forwards of
-    these (``loss.max_at``), and how many values were no finite number (``loss.odd``). `config` names the keys that are
-    columns too, as ``config.optim.lr``; it takes patterns such as ``"optim.*"`` and ``"*"``.
+    these (``loss.max_at``), and ``loss.odd``, the count of values that were no finite number, if there were any.
+    `config` names the keys that are columns too, as ``config.optim.lr``; it takes patterns such as ``"optim.*"``.
 
     `where` is a function of a row or a condition (`somatize.record.run_filter`), and `sort` a column or several, ``-``
     before those that descend; both know every key and number, asked for or not. ``last=N`` gives the last N of these

@@ -365,6 +365,7 @@ def annotate(opened: Opened, name: str, tags: Iterable[str] | None, note: str | 
             raise UnknownRun(f"there is no run {name!r} in {opened.path}{nearest(name, _names(txn))}")
         SummaryUpdate(txn, run).annotate(found, note)
 
+    opened.flush()  # the tags that recorders of this process were given come first
     opened.records.write(work)
 
 

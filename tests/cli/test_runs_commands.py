@@ -1,0 +1,85 @@
+"""``somatize runs`` with conditions, ``best``, ``compare``, ``tag`` and ``note``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from somatize import Graph, Recorder, Store, node
+from tests.cli.conftest import call
+
+G = Graph.somatize(node(abs).named("a"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    with Store(tmp_path / "runs") as store:
+        for run, lr in (("slow", 0.1), ("fast", 0.5)):
+            with Recorder(store, run, ["loss"], config={"optim": {"lr": lr}}) as recorder:
+                for step in range(3):
+                    G.forward(step, watching=recorder)
+                    recorder({"fact": "loss", "value": (1 - lr) ** step})
+                if run == "fast":
+                    recorder.end("failed", why="out of patience")
+    return tmp_path / "runs"
+
+
+def test_a_table_of_runs_has_the_columns_that_are_asked_for(place: Path) -> None:
+    asked = (
+        "runs",
+        place,
+        "--where",
+        "config.optim.lr > 0",
+        "--sort",
+        "-config.optim.lr",
+        "--columns",
+        "config.optim.lr,loss.min",
+    )
+    lines = call(*asked).stdout.splitlines()
+    assert lines[0].split()[:4] == ["run", "state", "optim.lr", "loss.min"]
+    assert lines[1].split()[:4] == ["fast", "failed", "0.50000", "0.25000"]
+    assert lines[1].endswith("out of patience")
+    assert lines[2].split()[:4] == ["slow", "finished", "0.10000", "0.81000"]
+    assert call("runs", place, "--where", "forwards > 5").stderr == "somatize: no such run\n"
+
+
+def test_a_condition_that_cannot_be_read_points_at_the_place(place: Path) -> None:
+    told = call("runs", place, "--where", "state = failed", code=4).stderr
+    assert told == "somatize: where= has '=': a comparison is '==', at position 7:\n  state = failed\n        ^\n"
+
+
+def test_the_best_run(place: Path) -> None:
+    lines = call("best", place, "loss", "--min").stdout.splitlines()
+    assert [line.split(maxsplit=1) for line in lines] == [
+        ["run", "fast"],
+        ["forward", "2"],
+        ["loss", "0.25000"],
+        ["config.optim.lr", "0.5"],
+    ]
+    found = json.loads(call("best", place, "loss", "--max", "--where", "state == finished", "--json").stdout)
+    assert found == {"run": "slow", "forward": 0, "value": 1.0, "config": {"optim.lr": 0.1}}
+    assert "Say what wins: --max or --min." in call("best", place, "loss", code=2).stderr
+
+
+def test_the_differences_between_runs(place: Path) -> None:
+    lines = call("compare", place, "slow", "fast").stdout.splitlines()
+    assert lines[0].split() == ["slow", "fast"]
+    assert lines[1].split() == ["end", "state", "finished", "failed"]
+    assert ["config", "optim.lr", "0.10000", "0.50000"] in [line.split() for line in lines]
+    rows = json.loads(call("compare", place, "slow", "fast", "--json").stdout)
+    assert {"kind": "config", "name": "optim.lr", "slow": 0.1, "fast": 0.5} in rows
+    assert call("compare", place, "slow", "slow").stderr == "somatize: nothing differs\n"
+
+
+def test_tags_and_notes(place: Path) -> None:
+    assert call("tag", place, "slow", "good", "new").stdout == "run 'slow': good, new\n"
+    assert call("tag", place, "slow", "--remove", "new").stdout == "run 'slow': good\n"
+    assert call("tag", place, "slow").stdout == "run 'slow': good\n"
+    assert call("note", place, "slow", "the one").stdout == "run 'slow': the one\n"
+    told = dict(line.split(maxsplit=1) for line in call("about", place, "slow").stdout.splitlines())
+    assert (told["tags"], told["note"]) == ("good", "the one")
+    assert told["state"].startswith("finished (")
+    (row,) = json.loads(call("runs", place, "--where", "tags has good", "--json").stdout)
+    assert (row["run"], row["config.optim.lr"], row["loss.max_at"]) == ("slow", 0.1, 0)

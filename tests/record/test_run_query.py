@@ -1,0 +1,274 @@
+"""Tables of runs with conditions, the best run, what differs between some, tags and notes."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from somatize import Graph, Recorder, Store, node
+from somatize.errors import BadFilter, BadRun, RecordError, RecordWarning, UnknownName, UnknownRun
+from somatize.record import about, best, compare, runs
+
+G = Graph.somatize(node(lambda x: x).named("a"))
+
+
+def record(store: Store, run: str, values: list[float], **given: Any) -> None:
+    with Recorder(store, run, ["loss"], **given) as recorder:
+        for value in values:
+            G.forward(value, watching=recorder)
+            recorder({"fact": "loss", "value": value})
+            recorder({"fact": "speed", "value": -value})
+
+
+@pytest.fixture
+def several(store: Store) -> Store:
+    record(
+        store,
+        "sweep/a",
+        [3.0, 1.0, 2.0],
+        config={"optim": {"lr": 0.1, "name": "sgd"}, "deep": True},
+        tags=["good", "new"],
+    )
+    record(store, "sweep/b", [2.0, math.nan, 0.5, math.inf], config={"optim": {"lr": 0.01}}, note="the second")
+    record(store, "other", [], config={"seed": 7})
+    with pytest.raises(ValueError, match="too large"), Recorder(store, "sweep/c", ["loss"]):
+        raise ValueError("too large")
+    return store
+
+
+def names(store: Store, where: Any = None, **how: Any) -> list[str]:
+    return [row["run"] for row in runs(store, where=where, **how)]
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("config.optim.lr < 0.05", ["sweep/b"]),
+        ("config.optim.lr <= 0.1 and config.optim.name == sgd", ["sweep/a"]),
+        ("config.optim.lr != 0.1", ["sweep/b"]),  # also `!=` of an absent key is false
+        ("not config.optim.lr == 0.1", ["sweep/b", "other", "sweep/c"]),
+        ("config.deep == true", ["sweep/a"]),
+        ("config.seed == 7", ["other"]),
+        ("exists config.optim.lr", ["sweep/a", "sweep/b"]),
+        ("not exists config.optim.lr", ["other", "sweep/c"]),
+        ('state == "failed"', ["sweep/c"]),
+        ("state == failed or forwards == 0 and state == finished", ["other", "sweep/c"]),
+        ("(state == failed or forwards > 3) and run ~ 'sweep/*'", ["sweep/b", "sweep/c"]),
+        ("tags has good", ["sweep/a"]),
+        ("note has second", ["sweep/b"]),
+        ("why ~ 'ValueError*'", ["sweep/c"]),
+        ("loss.min < 1", ["sweep/b"]),
+        ("loss.last == 2", ["sweep/a"]),
+        ("loss.odd == 2", ["sweep/b"]),
+        ("loss.max_at == 0", ["sweep/a", "sweep/b"]),
+        ("nothing == 1", []),
+        ("run == 'it\\'s'", []),
+        ("forwards < word", []),
+        (lambda row: row["state"] == "failed", ["sweep/c"]),
+    ],
+)
+def test_a_condition_chooses_runs(several: Store, where: Any, found: list[str]) -> None:
+    assert names(several, where) == found
+
+
+@pytest.mark.parametrize(
+    ("where", "why", "at"),
+    [
+        ("state = failed", "has '=': a comparison is '=='", 6),
+        ("state ==", "ends where a value should follow", 8),
+        ("state failed", "has 'failed' where a comparison should follow", 6),
+        ("a == 1 b == 2", "has 'b' where 'and', 'or' or the end should follow", 7),
+        ("(a == 1", "ends where ')' should follow", 7),
+        ("a == 1 and", "ends where a name should follow", 10),
+        ("== 1", "has '==' where a name should stand", 0),
+        ("a == and", "has 'and' where a value should follow", 5),
+        ('a == "open', "cannot be read", 5),
+        ("", "ends where a name should follow", 0),
+        ("a hass b", "did you mean 'has'?", 2),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_refused_at_its_place(store: Store, where: str, why: str, at: int) -> None:
+    with pytest.raises(BadFilter) as raised:
+        runs(store, where=where)
+    said, shown, mark = str(raised.value).split("\n")
+    assert why in said
+    assert f"at position {at + 1}" in said
+    assert shown == f"  {where}"
+    assert mark == " " * (at + 2) + "^"
+
+
+def test_rows_are_sorted_by_columns_those_without_come_last(several: Store) -> None:
+    assert names(several, sort="loss.min") == ["sweep/b", "sweep/a", "other", "sweep/c"]
+    assert names(several, sort="-loss.min") == ["sweep/a", "sweep/b", "other", "sweep/c"]
+    assert names(several, sort=["state", "-run"]) == ["sweep/c", "sweep/b", "sweep/a", "other"]
+    assert names(several, sort="-config.optim.lr", last=2) == ["other", "sweep/c"]
+    with pytest.raises(RecordError, match=r"sort= names 'loss.mim', which no run has; did you mean 'loss.min'\?"):
+        runs(several, sort="loss.mim")
+
+
+def test_keys_of_configurations_are_columns_where_asked_for(several: Store) -> None:
+    assert not [name for row in runs(several) for name in row if name.startswith("config.")]
+    rows = runs(several, config=["optim.*", "config.seed", "absent"])
+    assert [(row["config.optim.lr"], row["config.seed"], row["config.absent"]) for row in rows] == [
+        (0.1, None, None),
+        (0.01, None, None),
+        (None, 7, None),
+        (None, None, None),
+    ]
+    with pytest.raises(TypeError, match=r"config=\['optim.lr'\]"):
+        runs(several, config="optim.lr")
+
+
+def test_a_number_that_was_not_summarised_is_scanned_for(several: Store) -> None:
+    assert "speed.last" not in runs(several)[0]
+    first, second, third, _ = runs(several, of=["speed"])
+    assert (first["speed.last"], first["speed.min"], first["speed.min_at"]) == (-2.0, -3.0, 0)
+    assert (second["speed.last"], second["speed.max"], second["speed.odd"]) == (-math.inf, -0.5, 2)
+    assert "speed.last" not in third
+
+
+def test_the_best_run_is_the_one_with_the_extreme_finite_value(several: Store) -> None:
+    assert best(several, mode="min") == {"run": "sweep/b", "forward": 2, "value": 0.5, "config": {"optim.lr": 0.01}}
+    assert best(several, "loss", mode="max")["value"] == 3.0
+    assert best(several, "loss", mode="min", where="tags has good")["run"] == "sweep/a"
+    assert best(several, "speed", mode="max")["run"] == "sweep/b"
+    record(several, "tie", [0.5])
+    assert best(several, mode="min")["run"] == "sweep/b"
+    with pytest.raises(UnknownName, match=r"no finite 'los' was said in any of 5 runs; did you mean 'loss'\?"):
+        best(several, "los", mode="max")
+    with pytest.raises(RecordError, match="mode='most': it is 'max' or 'min'"):
+        best(several, mode="most")
+
+
+def test_what_differs_is_listed_and_nothing_else(store: Store) -> None:
+    record(store, "a", [1.0, 1.0], config={"lr": 0.1, "seed": 1})
+    record(store, "b", [5.0, 5.0], config={"lr": 0.2, "seed": 1})
+    rows = [row for row in compare(store, ["a", "b"]) if row["kind"] != "time"]
+    assert rows == [
+        {"kind": "config", "name": "lr", "values": [0.1, 0.2]},
+        *({"kind": "number", "name": f"loss.{what}", "values": [1.0, 5.0]} for what in ("last", "min", "max")),
+    ]
+    every = compare(store, ["b", "a"], only_changed=False)
+    assert {"kind": "config", "name": "seed", "values": [1, 1]} in every
+    assert {row["kind"] for row in every} >= {"end", "config", "version", "graph", "number", "time"}
+    (graph,) = [row for row in every if row["kind"] == "graph"]
+    assert graph["name"] == "a"
+    record(store, "c", [1.0, 1.0, 1.05], config={"lr": 0.1, "seed": 1})
+    assert not [row for row in compare(store, ["a", "c"]) if row["kind"] == "number"]
+    with pytest.raises(UnknownRun):
+        compare(store, ["a", "nothing"])
+    with pytest.raises(RecordError, match="give two runs or more"):
+        compare(store, ["a"])
+
+
+def test_tags_and_note_are_set_also_while_it_is_recorded(store: Store) -> None:
+    with Recorder(store, "r", tags=["b", "a"], note="first") as recorder:
+        G.forward(1, watching=recorder)
+        store.annotate("r", tags=["c"])
+        (row,) = runs(store)
+        assert (row["tags"], row["note"]) == (["c"], "first")
+    store.annotate("r", note="second")
+    assert (about(store, "r")["tags"], about(store, "r")["note"]) == (["c"], "second")
+    store.rename("r", "s")
+    assert names(store, "tags has c") == ["s"]
+    store.annotate("s", tags=[], note="")
+    (row,) = runs(store)
+    assert (row["tags"], row["note"]) == ([], None)
+    with pytest.raises(UnknownRun, match="there is no run 'r'"):
+        store.annotate("r", tags=["x"])
+    for tags in ("text", [""], [1]):
+        with pytest.raises(RecordError, match="tags="):
+            store.annotate("s", tags=tags)  # type: ignore[arg-type]
+
+
+@dataclass
+class Optim:
+    lr: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.99)
+
+
+@dataclass
+class Config:
+    optim: Optim = field(default_factory=Optim)
+    api_token: str = "abc"
+    path: Path = Path("data")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"a": {"b": 1}, "c": [1, {"d": 2}]}, {"a": {"b": 1}, "c": [1, {"d": 2}]}),
+        (Config(), {"optim": {"lr": 0.1, "betas": [0.9, 0.99]}, "api_token": "***", "path": "data"}),
+        (argparse.Namespace(lr=0.5, names=None), {"lr": 0.5, "names": None}),
+        (SimpleNamespace(inner=SimpleNamespace(x=True)), {"inner": {"x": True}}),
+        ({"db": {"password": "p", "user": "u"}}, {"db": {"password": "***", "user": "u"}}),
+        ({}, {}),
+    ],
+)
+def test_a_configuration_is_kept_nested_and_without_secrets(store: Store, given: Any, kept: dict[str, Any]) -> None:
+    with pytest.warns() if "path" in kept else _nothing():
+        Recorder(store, "r", config=given).close()
+    said = about(store, "r")
+    assert said["config"] == said["writers"][0]["config"]
+    assert {**said["config"], "path": "data"} == {**kept, "path": "data"}
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def test_objects_of_pydantic_are_configurations(store: Store) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    inner = pydantic.create_model("Inner", lr=(float, 0.1))
+    outer = pydantic.create_model("Outer", inner=(inner, inner()))
+    Recorder(store, "r", config=outer()).close()
+    assert about(store, "r")["config"] == {"inner": {"lr": 0.1}}
+
+
+def test_a_thousand_keys_are_kept_and_a_hundred_thousand_refused(store: Store) -> None:
+    Recorder(store, "r", config={f"key {number}": number for number in range(1000)}).close()
+    assert len(about(store, "r")["config"]) == 1000
+    with pytest.raises(RecordError, match="config= has 100,000 values, and 10,000 are kept"):
+        Recorder(store, "s", config={str(number): number for number in range(100_000)})
+    for given in (3, [1], "text"):
+        with pytest.raises(RecordError, match="is no configuration"):
+            Recorder(store, "s", config=given)
+    assert names(store) == ["r"]
+
+
+def test_a_resumed_run_keeps_both_configurations_and_warns_of_what_differs(store: Store) -> None:
+    record(store, "r", [1.0], config={"lr": 0.1, "seed": 1})
+    with pytest.warns(
+        RecordWarning, match=r"run 'r' goes on with another configuration: lr 0.1 -> 0.2, seed 1 -> None$"
+    ):
+        record(store, "r", [2.0], config={"lr": 0.2})
+    said = about(store, "r")
+    assert [one["config"] for one in said["writers"]] == [{"lr": 0.1, "seed": 1}, {"lr": 0.2}]
+    assert said["config"] == {"lr": 0.2}
+    (row,) = runs(store, config=["*"])
+    assert (row["config.lr"], "config.seed" in row) == (0.2, False)
+
+
+def test_a_run_that_is_continued_is_told_and_may_be_refused(store: Store, caplog: Any) -> None:
+    record(store, "r", [1.0, 2.0])
+    assert caplog.messages == []
+    record(store, "r", [3.0])
+    assert caplog.messages == ["run 'r' is continued: it has 2 forwards, and finished"]
+    record(store, "r", [4.0], resume="must")
+    assert len(caplog.messages) == 1
+    with pytest.raises(BadRun, match=r"resume='never', and there is a run 'r' of 4 forwards"):
+        Recorder(store, "r", resume="never")
+    with pytest.raises(UnknownRun, match=r"resume='must', and there is no run 's'"):
+        Recorder(store, "s", resume="must")
+    with pytest.raises(RecordError, match="resume='often'"):
+        Recorder(store, "s", resume="often")
+    Recorder(store, "s", resume="never").close()
+    assert names(store) == ["r", "s"]
