@@ -287,7 +287,7 @@ def writers_of(lines: RunLines) -> list[dict[str, Any]]:
     for tail in lines.view.tails_of(lines.run):
         known = found.setdefault(tail.writer, dict(tail.about))
         known["said"] = {**known.get("said", {}), **tail.gathered.about}
-        known["heard"] = tail.heard()
+        known["heard"] = tail.gathered.heard() or lines.info.last or tail.about.get("opened", 0)
     ends = {one.writer: one for one in writer_ends(reading, lines.run)}
     rows = [
         _writer(writer, known, ends.get(writer), alive=lines.view.is_alive(writer)) for writer, known in found.items()

@@ -446,9 +446,11 @@ def commit_rows(
 ) -> None:
     """Store the rows of a stretch of a journal and, in the same transaction, the position it ends at.
 
-    A writer that is `closed` and did not say how it ended was killed; `heard` is when it last wrote, in µs since 1970.
+    A writer that is `closed` and did not say how it ended was killed; `heard` is when it last wrote, in µs since 1970,
+    if that is known.
     """
-    if txn.get(record_format.run_key(run)) is None:
+    run_key = record_format.run_key(run)
+    if txn.get(run_key) is None:
         return  # the run was forgotten
     summary = SummaryUpdate(txn, run)
     store_rows(txn, run, gathered, summary)
@@ -457,8 +459,11 @@ def commit_rows(
     key = record_format.writer_key(gathered.writer)
     txn.put(key, record_format.pack_writer(key, record_format.WriterInfo(run, *taken, closed, about)))
     known = gathered.about if "end" in gathered.about or not closed else _run_info(txn, run, gathered.writer)
+    end = WriterEnd.of(gathered.writer, about)
+    if closed and not heard:
+        heard = record_format.unpack_run(run_key, txn.get(run_key) or b"").last or end.opened
     state, why, when = known.get("end") or ((KILLED, "", heard) if closed else ("", "", 0))
-    summary.note_writer(WriterEnd.of(gathered.writer, about)._replace(state=state, why=why, when=when))
+    summary.note_writer(end._replace(state=state, why=why, when=when))
     if gathered.about:
         summary.add_info(gathered.about, about.get("opened", 0))
     summary.store()

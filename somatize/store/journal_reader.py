@@ -247,10 +247,6 @@ class Tail:
             return self.heads.highest
         return max([number for number in self.gathered.rows if number != OWN], default=-1)
 
-    def heard(self) -> int:
-        """When its writer appended to it last, in µs since 1970."""
-        return os.fstat(self._file.fd).st_mtime_ns // 1000
-
     def counted(self) -> JournalCounts | None:
         """Counts of its forwards; None if its entries have to be read for that."""
         return None if self.heads is None else self.heads.counted()

@@ -260,12 +260,13 @@ def _recover_rest(
         if known.closed or known.generation > generation:
             return
         at = known.offset
-    heard = os.fstat(fd).st_mtime_ns // 1000
+    heard = 0
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = JournalRows(writer, about["fields"], generation)
         gathered.read_blocks(read_slice(fd, at, _SLICE), at)
         warn_of_damage(path, gathered)
+        heard = max(heard, gathered.heard())
         at = gathered.read_to or at
         closed = last_one and not gathered.read_to
         taken = (generation, at)

@@ -348,6 +348,11 @@ class JournalRows:
         if end < len(buffer):
             self.read(buffer[end:], base + end, turn)
 
+    def heard(self) -> int:
+        """When the last of its rows was written, in µs since 1970; 0 if there are none."""
+        blocks = (max(block.numbers["when"]) for block in self.blocks)
+        return max((*(row.when for row in self.rows.values()), *blocks), default=0)
+
     def complete(self) -> list[Line]:
         """The rows that started and ended in this stretch, as lines."""
         rows = [row for row in self.rows.values() if row.started and row.ended and row.forward != OWN]

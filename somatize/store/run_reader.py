@@ -172,7 +172,8 @@ class RunLines:
                 said = tail.gathered.about
                 made.add_info(said, tail.about.get("opened", 0))
                 known = ends.get(tail.writer) or WriterEnd.of(tail.writer, tail.about)
-                state, why, when = said.get("end") or (known.state, known.why, known.when or tail.heard())
+                heard = known.when or tail.gathered.heard() or self.info.last or known.opened
+                state, why, when = said.get("end") or (known.state, known.why, heard)
                 ends[tail.writer] = known._replace(state=state, why=why, when=when)
             made.end = run_end(ends.values(), [one for one in ends if self.view.is_alive(one)])
         if self.lines or self.late:

@@ -27,17 +27,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_a_table_of_runs_has_the_columns_that_are_asked_for(place: Path) -> None:
-    asked = (
-        "runs",
-        place,
-        "--where",
-        "config.optim.lr > 0",
-        "--sort",
-        "-config.optim.lr",
-        "--columns",
-        "config.optim.lr,loss.min",
-    )
-    lines = call(*asked).stdout.splitlines()
+    asked = ["--where", "config.optim.lr > 0", "--sort", "-config.optim.lr", "--columns", "config.optim.lr,loss.min"]
+    lines = call("runs", place, *asked).stdout.splitlines()
     assert lines[0].split()[:4] == ["run", "state", "optim.lr", "loss.min"]
     assert lines[1].split()[:4] == ["fast", "failed", "0.50000", "0.25000"]
     assert lines[1].endswith("out of patience")
@@ -46,7 +37,7 @@ def test_a_table_of_runs_has_the_columns_that_are_asked_for(place: Path) -> None
 
 
 def test_a_condition_that_cannot_be_read_points_at_the_place(place: Path) -> None:
-    told = call("runs", place, "--where", "state = failed", code=4).stderr
+    told = call("runs", place, "--where", "state = failed", code=5).stderr
     assert told == "somatize: where= has '=': a comparison is '==', at position 7:\n  state = failed\n        ^\n"
 
 
