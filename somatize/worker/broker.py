@@ -30,7 +30,7 @@ from somatize.utils.interrupts import ServiceThread, TripLock
 from . import payload, sent_modules
 from .process import Process, Worker
 from .server import libraries, own_versions
-from .slice_sender import Load, SentObjects, WorkerLosses, things_of, warn
+from .slice_sender import Load, SentObjects, WorkerLosses, landed, things_of, warn
 from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees_memory
 
 _TO_START = 60.0
@@ -59,7 +59,7 @@ class _Live:
         self.wire = wire
         self.sent = sent
         self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
-        self.trips = 0
+        self.trips = self.moves = 0
         self.levels: dict[str, int] = {}
         """The log levels last sent to the worker, by logger."""
         self.values: sent_modules.Values | None = None
@@ -232,37 +232,15 @@ class Connection:
             if message.kind == "landed" and message.fields["trip"] == live.trips:
                 live.process.heard.drain()
                 self._heard(trip, live, message)
-                if "error" in message.fields:
-                    if message.fields["step"] < 0 and "loaded" not in message.fields:
-                        live.sent.unsent(load)
-                    return self._failed(trip, message)
-                return self._returned(trip, message)
+                if not message.fields["loaded"]:
+                    live.sent.unsent(load)
+                return landed(trip, message.fields, message.buffers, self.worker.mode)
 
     def _heard(self, trip: Trip, live: _Live, message: Message) -> None:
         if "changed" in message.fields:
             live.sent.heard(message.fields["changed"])
             self._losses.changed(trip)
             live.sent.warn_of_readers(trip)
-
-    def _returned(self, trip: Trip, message: Message) -> Landed:
-        try:
-            values = payload.unpack(message.buffers, self.worker.mode, reply=True)
-        except (Exception, SystemExit) as wrong:
-            with contextlib.suppress(Exception):
-                wrong.add_note(f"while what came back from host {self.host!r} was put together")
-            return Landed({}, wrong, trip.slice.steps[-1], told=True)
-        if trip.items:
-            return Landed({}, done=values)
-        return Landed(dict(zip(trip.slice.returns, values, strict=True)))
-
-    def _failed(self, trip: Trip, message: Message) -> Landed:
-        said, mode = message.fields, self.worker.mode
-        of_error, of_values = message.buffers[: said["error_buffers"]], message.buffers[said["error_buffers"] :]
-        values = payload.unpack(of_values, mode, reply=True) if of_values else []
-        error = payload.unpack_error(said["error"], of_error, mode, self.host)
-        found = {} if trip.items else dict(zip(said["numbers"], values, strict=True))
-        done = values if trip.items else None
-        return Landed(found, error, said["step"], said["told"], said["place"], done, said["failed"])
 
     def _stop(self, trip: Trip, live: _Live) -> None:
         """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""
@@ -360,33 +338,25 @@ class Connection:
             self._losses.given_up(sent, things)
 
     def _moved(self, live: _Live, kind: str, fields: dict[str, Any], buffers: list[Pieces]) -> Message:
+        """Send a message about state, and wait for the answer of its number; others are of interrupted calls."""
+        live.moves += 1
+        number = live.moves
         try:
-            live.wire.send(kind, fields, buffers)
-            return self._answered(live)
+            live.wire.send(kind, {**fields, "move": number}, buffers)
+            while True:
+                message = live.wire.receive(None)
+                if message.kind == "state" and message.fields["move"] == number:
+                    break
         except (WireClosed, Garbled):
             raise WorkerDied(f"the worker of host {self.host!r} ended by {self._end(0.5)}") from None
-        except BaseException as error:
-            if not isinstance(error, WorkerError):
-                self._settle(live)
-            raise
-
-    def _answered(self, live: _Live) -> Message:
-        while True:
-            message = live.wire.receive(None)
-            if message.kind == "state":
-                if "error" in message.fields:
-                    raise NotSendable(f"host {self.host!r}: {message.fields['error']}")
-                return message
-
-    def _settle(self, live: _Live) -> None:
-        """This thread was interrupted: the answer is waited for, so that the next one is not taken for it."""
-        try:
-            if not live.wire.whole:
-                raise WireClosed
-            self._answered(live)
         except BaseException:
-            live.process.kill()
-            self._end()
+            if not live.wire.whole:
+                live.process.kill()
+                self._end()
+            raise
+        if "error" in message.fields:
+            raise NotSendable(f"host {self.host!r}: {message.fields['error']}")
+        return message
 
     # -- the start
 

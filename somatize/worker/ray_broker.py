@@ -18,23 +18,20 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from operator import is_
 from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
 from somatize.codecs import tensors
-from somatize.engine.program import INPUT
 from somatize.engine.remote_calls import HELD, Landed, Said, Trip
 from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
 from somatize.utils.interrupts import TripLock
 
 from . import payload
 from .relay import Relay, listen
-from .server import Machine, Shared, trace
-from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
-from .slice_sender import Load, SentObjects, WorkerLosses
-from .wire import Pieces
+from .server import HostState, Machine
+from .slice_runner import SliceResult
+from .slice_sender import Load, SentObjects, WorkerLosses, landed
 
 try:
     with warnings.catch_warnings():
@@ -134,11 +131,9 @@ class Actor:
 
     def __init__(self) -> None:
         self._machine = Machine(ray.get_runtime_context().get_actor_id())
-        self._shared = Shared("network")
+        self._state = HostState("network")
         self._life = uuid4().hex
         """A key that distinguishes this actor from a restarted one."""
-        self._programs: dict[int, tuple[FarProgram, Replies, list[Any]]] = {}
-        self._held: dict[int, dict[int, Any]] = {}
         self._out: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._relay = Relay(lambda said: self._out.put(["said", said]))
         listen(self._relay)
@@ -149,34 +144,33 @@ class Actor:
 
     def over(self, forward: int) -> None:
         """Release what is held of a forward."""
-        self._held.pop(forward, None)
+        self._state.over(forward)
 
     def pull(self, life: str, asked: dict[str, Any]) -> tuple[list[payload.Apart], list[Any]] | None:
         """The state of some nodes, and what of it cannot be sent; None if another actor had it."""
         if life != self._life:
             return None
-        self._let_go(asked)
-        buffers, stays = self._shared.pulled(asked)
+        self._state.let_go(asked)
+        buffers, stays = self._state.pulled(asked)
         return [payload.Apart(piece) for piece in buffers], stays
 
     def pulled(self) -> list[Any]:
         """The client has what was pulled; returns what else changed here."""
-        self._shared.taken()
-        return self._shared.there()
+        self._state.taken()
+        return self._state.there()
 
     def push(self, life: str, *state: payload.Apart) -> list[Any] | None:
         """Take over state from the client, overwriting changes here; returns what else changed, or None as `pull`."""
         if life != self._life:
             return None
-        self._shared.load(_written(state), {})
-        return self._shared.there()
+        self._state.load(_written(state), {})
+        return self._state.there()
 
     def go(self, asked: dict[str, Any], *buffers: Any) -> Iterator[list[Any]]:
         """Run a slice: yields messages in lists, and last the result."""
         if asked["life"] not in ("", self._life):
             yield ["lacks"]
             return
-        self._let_go(asked)
         self._relay.active = True
         sample = self._machine.arrived(watched=bool(asked["watched"]))
         if sample is not None:
@@ -189,90 +183,21 @@ class Actor:
             last = message[0]
             yield message
 
-    def _let_go(self, asked: dict[str, Any]) -> None:
-        """Drop what is gone at the client."""
-        self._shared.drop(asked.get("drops", ()))
-        for number in asked.get("forgets", ()):
-            self._programs.pop(number, None)
-
     def _run(self, asked: dict[str, Any], buffers: tuple[Any, ...]) -> None:
-        replies, loaded = None, False
+        one, state = None, asked.get("state", 0)
         try:
-            if asked["state"]:
-                self._shared.load(_written(buffers[: asked["state"]]), {})
-            loaded = True
-            far, replies = self._bound(asked)
-            sent = payload.unpack(_views(buffers[asked["state"] :]), "network")
+            one = self._state.bound(asked, _written(buffers[:state]))
+            sent = payload.unpack(_views(buffers[state:]), "network")
             del buffers
             with tensors.within_callers(asked["modes"]):
-                ended = self._ended(asked, far, sent)
+                ended = self._state.run(one, asked, sent, self._relay, _nowhere)
         except BaseException as error:
             ended = SliceResult({}, error)
-        back, packed, ended = self._packed(asked, replies, ended)
-        wrong = None
-        if ended.error is not None:
-            said, buffers_ = payload.pack_error(ended.error, trace(ended.error), "network")
-            wrong = [said, [b"".join(buffer) for buffer in buffers_]]
-        changed = self._shared.there() if loaded and self._shared.look(asked["keys"]) else None
+        fields, packed = self._state.landed(asked, one, ended, asked["modes"])
         with self._relay.lock:
-            said_last = self._relay.taken() + (replies.warnings() if replies is not None else [])
+            said = self._relay.taken() + (one.replies.warnings() if one is not None else [])
             self._relay.active = False
-            state = [changed, loaded, self._life]
-            rest = [ended.step, ended.told, ended.place, ended.failed]
-            self._out.put(["landed", said_last, state, back, [payload.Apart(piece) for piece in packed], wrong, *rest])
-
-    def _packed(
-        self, asked: dict[str, Any], replies: Replies | None, ended: SliceResult
-    ) -> tuple[list[int], list[Pieces], SliceResult]:
-        """The steps whose values go back, these values, and how it ended, as one that cannot go is an error."""
-        if replies is None:
-            return [], [], ended
-        back, packed, error, step = replies.landed(ended, asked["returns"], asked["modes"], items=asked["items"])
-        return back, packed, ended if error is None else ended._replace(error=error, step=step, told=True)
-
-    def _bound(self, asked: dict[str, Any]) -> tuple[FarProgram, Replies]:
-        far, replies, before = self._programs.get(asked["slice"], (None, None, []))
-        things = self._shared.things(asked["keys"])
-        same = len(things) == len(before) and all(map(is_, things, before))
-        if far is None or replies is None or not same:
-            far = FarProgram(asked["spec"], things)
-            replies = Replies(asked, "network")
-            self._programs[asked["slice"]] = far, replies, things
-        return far, replies
-
-    def _ended(self, asked: dict[str, Any], far: FarProgram, sent: list[Any]) -> SliceResult:
-        given, *values = sent
-        sent.clear()
-        if asked["items"]:
-            return run_items(
-                far,
-                given,
-                self._relay,
-                _nowhere,
-                watched=asked["watched"],
-                seed=asked.get("seed"),
-                places=asked.get("places", ()),
-            )
-        held, rest, taken = self._held.get(asked["forward"], {}), values[::-1], {INPUT: given}
-        del given, values
-        for number, is_held in asked["takes"]:
-            if is_held and number not in held:
-                raise NotSendable("a value that stayed at this host is gone, as its actor was started anew meanwhile")
-            taken[number] = held[number] if is_held else rest.pop()
-        ended = run(
-            far,
-            taken,
-            self._relay,
-            _nowhere,
-            watched=asked["watched"],
-            enters=asked["enters"],
-            compares=asked.get("compares"),
-            seed=asked.get("seed"),
-        )
-        for number in asked["holds"]:
-            if number in ended.values:
-                self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
-        return ended
+            self._out.put(["landed", said, fields, [payload.Apart(piece) for piece in packed], self._life])
 
 
 def _nowhere(number: int, node: str) -> None:
@@ -431,34 +356,16 @@ class ActorConnection:
             for said in message[1]:
                 hear(said)
             if message[0] == "landed":
-                changed, loaded, self._life = message[2]
-                if changed is not None:
-                    self._sent.heard(changed)
+                fields, buffers, self._life = message[2:]
+                if "changed" in fields:
+                    self._sent.heard(fields["changed"])
                     self._losses.changed(trip)
                     self._sent.warn_of_readers(trip)
-                if not loaded:
+                if not fields["loaded"]:
                     self._sent.unsent(load)
-                return self._landed(trip, *message[3:])
+                return landed(trip, fields, _views(buffers), "network")
         raise WorkerDied(f"the actor of host {self.host!r} gave no answer to node "
                          f"{trip.program.plan.steps[trip.slice.steps[0]].node!r}")  # fmt: skip
-
-    def _landed(
-        self,
-        trip: Trip,
-        back: list[int],
-        packed: list[Any],
-        error: list[Any] | None,
-        step: int,
-        told: bool,
-        place: str,
-        failed: int,
-    ) -> Landed:
-        values = payload.unpack(_views(packed), "network", reply=True) if packed else []
-        found, done = ({}, values) if trip.items else (dict(zip(back, values, strict=True)), None)
-        if error is None:
-            return Landed(found, done=done)
-        raised = payload.unpack_error(error[0], [memoryview(b) for b in error[1]], "network", self.host)
-        return Landed(found, raised, step, told, place, done, failed)
 
     def _placed(self) -> Any:
         if self._actor is not None and self._restarts:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -81,30 +81,118 @@ def memory_in_use() -> float | None:
     return 1 - free / total if total else None
 
 
-class Shared:
-    """The worker's end of what `Shipping` is at the client."""
+class BoundSlice(NamedTuple):
+    """A declared slice, bound to the objects that its nodes run."""
+
+    far: FarProgram
+    said: dict[str, Any]
+    things: list[Any]
+    takes: list[tuple[int, bool]]
+    returns: list[int]
+    replies: Replies
+    holds: list[int]
+    items: bool
+
+
+class HostState:
+    """The state of a worker: the objects of its nodes, the declared slices, and values that stay for a forward.
+
+    The client's side of it is `SentObjects`.
+    """
 
     def __init__(self, mode: str) -> None:
         self.replica = Replica(mode, (), -1)
+        self._mode = mode
+        self._slices: dict[int, BoundSlice] = {}
+        self._held: dict[int, dict[int, Any]] = {}
         self._there: set[Leaf] = set()
         self._offered: tuple[Delta, list[Any]] | None = None
         """What was pulled last, until the client has taken it, and what it refers to."""
 
-    def things(self, keys: Iterable[int]) -> list[Any]:
-        """The objects that the nodes of these names run."""
-        return [self.replica.thing(key) for key in keys]
-
-    def has(self, keys: Iterable[int]) -> bool:
-        """Whether all of these nodes are here."""
-        return all(key in self.replica.entries for key in keys)
-
-    def drop(self, names: Iterable[int]) -> None:
-        """Forget objects that are gone at the client."""
-        gone = set(names)
+    def let_go(self, fields: Mapping[str, Any]) -> None:
+        """Drop the objects and slices that are gone at the client."""
+        gone = set(fields.get("drops", ()))
         for name in gone:
             self.replica.drop(name)
         if gone and self._there:
             self._there = {leaf for leaf in self._there if leaf[0] not in gone}
+        for number in fields.get("forgets", ()):
+            self._slices.pop(number, None)
+
+    def over(self, forward: int) -> None:
+        """Drop the values held for a forward."""
+        self._held.pop(forward, None)
+
+    def bound(self, asked: dict[str, Any], state: list[memoryview]) -> BoundSlice:
+        """The requested slice, after its `state` was taken over. Raises `NotSendable`."""
+        self.let_go(asked)
+        if state:
+            self._load_of_slice(asked, state)
+        known = self._slices.get(asked["slice"])
+        said: dict[str, Any] = asked.get("declares", known.said if known is not None else {})
+        things = [self.replica.thing(key) for key in said["keys"]]
+        same = known is not None and (said is known.said or said == known.said)
+        if known is None or not same or not all(map(is_, things, known.things)):
+            far, replies = FarProgram(said["spec"], things), Replies(said, self._mode)
+            known = BoundSlice(far, said, things, said["takes"], said["returns"], replies, said["holds"], said["items"])
+            self._slices[asked["slice"]] = known
+        asked["loaded"] = True
+        return known
+
+    def _load_of_slice(self, asked: Mapping[str, Any], state: list[memoryview]) -> None:
+        try:
+            self.load(state, asked.get("sources", {}))
+        except NotSendable:
+            raise
+        except Exception as wrong:
+            hint = ""
+            if isinstance(wrong, ImportError):
+                hint = "; a local module goes along by value with send=[its name]"
+            raise NotSendable(
+                f"what the node runs cannot be put together here: {type(wrong).__name__}: {wrong}{hint}"
+            ) from wrong
+
+    def run(
+        self, one: BoundSlice, asked: dict[str, Any], sent: list[Any], relay: Relay, at: Callable[[int, str], None]
+    ) -> SliceResult:
+        """Run a slice with the values that were `sent`, which is emptied."""
+        watched, seed = asked["watched"], asked.get("seed")
+        if one.items:
+            return run_items(one.far, sent[0], relay, at, watched=watched, seed=seed, places=asked.get("places", ()))
+        held = self._held.get(asked["forward"], {})
+        rest = sent[::-1]
+        sent.clear()
+        values = {INPUT: rest.pop()}
+        for number, is_held in one.takes:
+            if is_held and number not in held:
+                raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
+            values[number] = held[number] if is_held else rest.pop()
+        compares = asked.get("compares")
+        ended = run(one.far, values, relay, at, watched=watched, enters=asked["enters"], compares=compares, seed=seed)
+        for number in one.holds:
+            if number in ended.values:
+                self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
+        return ended
+
+    def landed(
+        self, asked: Mapping[str, Any], one: BoundSlice | None, ended: SliceResult, modes: list[Any] | None
+    ) -> tuple[dict[str, Any], list[Pieces]]:
+        """The fields and buffers of the answer to a slice."""
+        fields: dict[str, Any] = {"loaded": "loaded" in asked}
+        if one is None:
+            back, packed = list[int](), list[Pieces]()
+        else:
+            if self.look(one.said["keys"]):
+                fields["changed"] = self.there()
+            back, packed, error, step = one.replies.landed(ended, one.returns, modes, items=one.items)
+            if error is not None:  # the node itself has run
+                ended = ended._replace(error=error, step=step, told=True)
+        if ended.error is None:
+            return fields, packed
+        fields["error"], buffers = payload.pack_error(ended.error, trace(ended.error), self._mode)
+        fields |= {"error_buffers": len(buffers), "numbers": back, "failed": ended.failed}
+        fields |= {"step": ended.step, "told": ended.told, "place": ended.place}
+        return fields, [*buffers, *packed]
 
     def load(self, buffers: list[memoryview], sources: Mapping[str, str]) -> None:
         """Take over what the client sent. Raises `NotSendable` if a class or function differs here."""
@@ -171,19 +259,6 @@ def libraries(names: list[str]) -> dict[str, str]:
     return found
 
 
-class BoundSlice(NamedTuple):
-    """A slice as it was declared, bound to the nodes it was declared with."""
-
-    far: FarProgram
-    said: dict[str, Any]
-    things: list[Any]
-    takes: list[tuple[int, bool]]
-    returns: list[int]
-    replies: Replies
-    holds: list[int]
-    items: bool
-
-
 class Server:
     """A worker's whole state: what it runs, what it holds, and whether it is at work."""
 
@@ -196,9 +271,7 @@ class Server:
         self._mode = "network"
         self._modes: list[Any] | None = None
         """The modes of torch last received; None if nobody changed any."""
-        self._shared = Shared(self._mode)
-        self._slices: dict[int, BoundSlice] = {}
-        self._held: dict[int, dict[int, Any]] = {}
+        self._state = HostState(self._mode)
         self._machine = Machine()
         self._relay = Relay(lambda said: wire.send("said", {"said": said}))
 
@@ -229,7 +302,7 @@ class Server:
             self.wire.send("refused", {"worker": mine, "client": other})
             return False
         self._mode = hello.fields["mode"]
-        self._shared = Shared(self._mode)
+        self._state = HostState(self._mode)
         shares = hello.fields["sees"] and sees_memory(hello.fields["probe"])
         self.wire.send("ready", {"libraries": libraries(hello.fields["libraries"]), "shares": shares})
         self.wire.segments = Segments() if shares else None
@@ -241,7 +314,7 @@ class Server:
 
     def _answer(self, message: Message) -> None:
         if message.kind == "over":
-            self._held.pop(message.fields["forward"], None)
+            self._state.over(message.fields["forward"])
         elif message.kind == "modules":
             sent_modules.taken(message.fields, message.buffers)
         elif message.kind == "values":
@@ -254,19 +327,19 @@ class Server:
 
     def _move(self, message: Message) -> None:
         """Send state home, or take over state, overwriting changes here."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"move": message.fields["move"]}
         buffers: list[Pieces] = []
         try:
             if message.kind == "pull":
-                self._let_go(message.fields)
-                buffers, fields["stays"] = self._shared.pulled(message.fields)
+                self._state.let_go(message.fields)
+                buffers, fields["stays"] = self._state.pulled(message.fields)
             elif message.kind == "pulled":
-                self._shared.taken()
+                self._state.taken()
             else:
-                self._shared.load(message.buffers, {})
+                self._state.load(message.buffers, {})
         except Exception as wrong:
             fields["error"] = f"{type(wrong).__name__}: {wrong}"
-        fields["changed"] = self._shared.there()
+        fields["changed"] = self._state.there()
         self.wire.send("state", fields, buffers)
 
     def _slice(self, message: Message) -> tuple[BoundSlice | None, SliceResult]:
@@ -284,7 +357,7 @@ class Server:
             if self.life is not None:
                 self.life.arm()
             try:
-                one = self._declared(asked, message.buffers)
+                one = self._state.bound(asked, message.buffers[: asked.get("state", 0)])
                 return one, self._run(asked, one, message.buffers)
             finally:
                 self.computing = False
@@ -299,112 +372,17 @@ class Server:
         sent = payload.unpack(buffers[asked.get("state", 0) :], self._mode)
         del buffers[:]
         with tensors.within_callers(self._modes):
-            return self._run_on(asked, one, sent)
-
-    def _run_on(self, asked: dict[str, Any], one: BoundSlice, sent: list[Any]) -> SliceResult:
-        if one.items:
-            return run_items(
-                one.far,
-                sent[0],
-                self._relay,
-                self._at,
-                watched=asked["watched"],
-                seed=asked.get("seed"),
-                places=asked.get("places", ()),
-            )
-        held = self._held.get(asked["forward"], {})
-        rest = sent[::-1]
-        sent.clear()
-        values = {INPUT: rest.pop()}
-        for number, is_held in one.takes:
-            if is_held and number not in held:
-                raise NotSendable("a value that stayed at this host is gone, as its worker was started anew meanwhile")
-            values[number] = held[number] if is_held else rest.pop()
-        ended = run(
-            one.far,
-            values,
-            self._relay,
-            self._at,
-            watched=asked["watched"],
-            enters=asked["enters"],
-            compares=asked.get("compares"),
-            seed=asked.get("seed"),
-        )
-        for number in one.holds:
-            if number in ended.values:
-                self._held.setdefault(asked["forward"], {})[number] = ended.values[number]
-        return ended
-
-    def _declared(self, asked: dict[str, Any], buffers: list[memoryview]) -> BoundSlice:
-        """The requested slice; takes over new nodes and drops unused ones."""
-        self._let_go(asked)
-        if "state" in asked:
-            self._load(asked, buffers[: asked["state"]])
-        known = self._slices.get(asked["slice"])
-        said: dict[str, Any] = asked.get("declares", known.said if known is not None else {})
-        things = self._shared.things(said["keys"])
-        if known is None or said is not known.said or not all(map(is_, things, known.things)):
-            far = FarProgram(said["spec"], things)
-            known = BoundSlice(
-                far,
-                said,
-                things,
-                said["takes"],
-                said["returns"],
-                Replies(said, self._mode),
-                said["holds"],
-                said["items"],
-            )
-            self._slices[asked["slice"]] = known
-        return known
-
-    def _let_go(self, fields: dict[str, Any]) -> None:
-        """Drop what is gone at the client."""
-        self._shared.drop(fields.get("drops", ()))
-        for number in fields.get("forgets", ()):
-            self._slices.pop(number, None)
-
-    def _load(self, asked: dict[str, Any], buffers: list[memoryview]) -> None:
-        try:
-            self._shared.load(buffers, asked.get("sources", {}))
-            asked["loaded"] = True
-        except NotSendable:
-            raise
-        except Exception as wrong:
-            hint = ""
-            if isinstance(wrong, ImportError):
-                hint = "; a local module goes along by value with send=[its name]"
-            raise NotSendable(
-                f"what the node runs cannot be put together here: {type(wrong).__name__}: {wrong}{hint}"
-            ) from wrong
+            return self._state.run(one, asked, sent, self._relay, self._at)
 
     def _land(self, asked: dict[str, Any], one: BoundSlice | None, ended: SliceResult) -> None:
-        fields: dict[str, Any] = {"trip": asked["trip"]}
-        if "loaded" in asked:
-            fields["loaded"] = True
-        if one is not None and self._shared.look(one.said["keys"]):
-            fields["changed"] = self._shared.there()
-        back: list[int] = []
-        packed: list[Pieces] = []
-        if one is not None:
-            back, packed, error, step = one.replies.landed(ended, one.returns, self._modes, items=one.items)
-            if error is not None:  # the node itself has run
-                ended = ended._replace(error=error, step=step, told=True)
-        buffers = self._said_of_error(fields, back, ended) if ended.error is not None else []
+        fields, buffers = self._state.landed(asked, one, ended, self._modes)
+        fields["trip"] = asked["trip"]
         with self._relay.lock:
             said = self._relay.taken() + (one.replies.warnings() if one is not None else [])
             if said:
                 fields["said"] = said
             self._relay.active = False
-            self.wire.send("landed", fields, [*buffers, *packed])
-
-    def _said_of_error(self, fields: dict[str, Any], back: list[int], ended: SliceResult) -> list[Pieces]:
-        error = ended.error
-        assert error is not None
-        fields["error"], buffers = payload.pack_error(error, trace(error), self._mode)
-        fields |= {"error_buffers": len(buffers), "numbers": back, "failed": ended.failed}
-        fields |= {"step": ended.step, "told": ended.told, "place": ended.place}
-        return buffers
+            self.wire.send("landed", fields, buffers)
 
 
 def trace(error: BaseException) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from somatize.dag.parameters import learned_by
 from somatize.dag.plan import Plan, Slice
-from somatize.engine.remote_calls import HELD, Trip
+from somatize.engine.remote_calls import HELD, Landed, Trip
 from somatize.errors import GradientCut, NotSendable, SomatizeWarning, StateConflict, WorkerDied, WorkerError
 
 from . import payload
@@ -81,12 +82,12 @@ class SentObjects:
         shape = trip.program.key, trip.slice
         held = [value is HELD for value in trip.values]
         known = self._declared.get(shape)
-        if known is None or known.keys != keys or known.held != held:
+        new = known is None or known.keys != keys or known.held != held
+        if known is None or new:
             known = SentSlice(known.number if known is not None else self._next(), keys, held)
+        if new or whole:
             fields["declares"] = declaration(trip, keys, held)
         fields["slice"] = known.number
-        if whole:
-            fields |= {"state": 0, **declaration(trip, keys, held)}
         values = self._values(trip)
         if delta is None:
             return Load(fields, values, None, shape, known)
@@ -496,6 +497,24 @@ def _at(error: Raised, number: int) -> Raised:
     # For the engine: whose fault it is, and that no node has failed.
     error.step, error.told = number, True  # type: ignore[attr-defined]
     return error
+
+
+def landed(trip: Trip, fields: Mapping[str, Any], buffers: list[memoryview], mode: str) -> Landed:
+    """The result of a trip, from the fields and buffers of its answer."""
+    host, failed = trip.slice.host, "error" in fields
+    of_error = fields["error_buffers"] if failed else 0
+    try:
+        values = payload.unpack(buffers[of_error:], mode, reply=True) if buffers[of_error:] else []
+    except (Exception, SystemExit) as wrong:
+        with contextlib.suppress(Exception):
+            wrong.add_note(f"while what came back from host {host!r} was put together")
+        return Landed({}, wrong, trip.slice.steps[-1], told=True)
+    numbers = fields["numbers"] if failed else trip.slice.returns
+    found, done = ({}, values) if trip.items else (dict(zip(numbers, values, strict=True)), None)
+    if not failed:
+        return Landed(found, done=done)
+    error = payload.unpack_error(fields["error"], buffers[:of_error], mode, host)
+    return Landed(found, error, fields["step"], fields["told"], fields["place"], done, fields["failed"])
 
 
 def declaration(trip: Trip, keys: list[int], held: list[bool]) -> dict[str, Any]:

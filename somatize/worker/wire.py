@@ -192,7 +192,7 @@ class Segments:
                 self._timer.cancel()
 
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The protocol version, raised with each change; both ends must agree."""
 
 GREETING = b"\x00\x01somatize worker\x01\x00"
@@ -368,9 +368,11 @@ class Wire:
 
     def _gather(self, size: int, until: float | None) -> None:
         while len(self._got) < size:
+            self.whole = False  # should an interrupt come before what was read is kept
             try:
                 came = os.read(self.reading, _CHUNK)
             except BlockingIOError:
+                self.whole = True
                 self._wait(self._readable, until)
                 continue
             except OSError as gone:
@@ -378,6 +380,7 @@ class Wire:
             if not came:
                 raise WireClosed
             self._got += came
+            self.whole = True
 
     def _mapped(self, token: list[int]) -> memoryview:
         if self.segments is None:

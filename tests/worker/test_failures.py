@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -373,3 +374,58 @@ def test_an_exception_thrown_at_a_thread_that_starts_a_worker_is_raised_as_it_is
     assert [type(error) for error in raised] == [kind]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+class Thrown(BaseException):
+    pass
+
+
+def throws_at(number: int) -> Any:
+    """A profiler that throws at a call or return in the package's code for workers, as a signal's handler may."""
+    left = number
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal left
+        left -= event in ("call", "return") and "/somatize/worker/" in frame.f_code.co_filename
+        if left == 0:
+            raise Thrown
+
+    return profile
+
+
+@pytest.mark.parametrize(("operation", "step"), [("forward", 13), ("pull", 7), ("push", 5)])
+@pytest.mark.filterwarnings(
+    "ignore::somatize.errors.SomatizeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_an_operation_that_is_interrupted_anywhere_leaves_one_state(operation: str, step: int, own: Broker) -> None:
+    class Learns:
+        def __init__(self) -> None:
+            self.count, self.last = 0, None
+
+        def forward(self, x: Any) -> int:
+            self.count += 1
+            self.last = Learns()
+            self.last.count = self.count
+            return self.count
+
+    learns = Learns()
+    graph = far(learns)
+    at, ended = 1, False
+    while not ended:
+        count = learns.count
+        assert graph.forward(0, broker=own) == count + 1
+        sys.setprofile(throws_at(at))
+        try:
+            graph.forward(0, broker=own) if operation == "forward" else getattr(graph, operation)(own)
+            ended = True
+        except Thrown:
+            at += step
+        finally:
+            sys.setprofile(None)
+        allowed = {"forward": (1, 2), "pull": (1,), "push": (0, 1)}[operation]
+        try:
+            graph.pull(own)
+        except WorkerDied:
+            graph.push(own)
+            allowed = (0, *allowed)
+        assert learns.count - count in allowed, at
