@@ -7,8 +7,9 @@ summarised is read from its facts, which costs a scan of each run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from statistics import fmean, pstdev
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from somatize.errors import RecordError, UnknownName, nearest
 from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
-from somatize.store.run_summary import NumberTotal, RunSummary, flat, total_of
+from somatize.store.run_summary import flat, total_of
 
 from . import reader
 from .forward_reader import Place, check_range, opened_at
@@ -57,14 +58,18 @@ def runs(
     check_range(last, None)
     chosen = _condition(where)
     asked = _names(of)
-    rows = _whole_rows(store, asked)
+    columns_of = _names(config, "config")
+    # Without a condition nobody sees the keys of configurations.
+    rows = _whole_rows(store, asked, configured=bool(columns_of or sort) or where is not None)
     rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
     rows = [row for row in rows if chosen(row)]
     for column in reversed([sort] if isinstance(sort, str) else list(sort or ())):
         _sort(rows, column)
     if last is not None:
         rows = rows[len(rows) - min(last, len(rows)) :]
-    patterns = [f"{_CONFIG}{name.removeprefix(_CONFIG)}" for name in _names(config, "config")]
+    if not (columns_of or sort) and where is None:
+        return rows
+    patterns = [f"{_CONFIG}{name.removeprefix(_CONFIG)}" for name in columns_of]
     columns = {name: None for row in rows for name in row if name.startswith(_CONFIG) and _is_asked(name, patterns)}
     missing = [name for name in patterns if not set("*?[") & set(name)]
     return [
@@ -113,12 +118,16 @@ def _is_missing(value: Any) -> bool:
 # -- rows
 
 
-def _whole_rows(store: Place, of: Iterable[str]) -> list[dict[str, Any]]:
-    """The rows of all runs, with every key of their configurations."""
+def _whole_rows(store: Place, of: Iterable[str], *, configured: bool = True) -> list[dict[str, Any]]:
+    """The rows of all runs; if `configured`, with every key of their configurations."""
+
+    def work(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        return _rows(view, configured=configured)
+
     with opened_at(store) as opened:
-        rows, holes = look(opened, _rows)
+        rows, holes = look(opened, work)
         if holes:  # looked at once more, as what another process is about to write would pass for them
-            _, again = look(opened, _rows)
+            _, again = look(opened, work)
             for row in rows:
                 missing = min(holes.get(row["run"], 0), again.get(row["run"], 0))
                 row["forwards"] += missing
@@ -130,11 +139,11 @@ def _whole_rows(store: Place, of: Iterable[str]) -> list[dict[str, Any]]:
                     total = total_of(reader.curve(store, row["run"], of=name))
                 except UnknownName:
                     continue
-                row.update(_number_columns(name, total))
+                _add_number(row, _columns_of(name), total)
     return rows
 
 
-def _rows(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
+def _rows(view: StoreSnapshot, *, configured: bool) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """A row per run, and of each the numbers that were given out and are not, or not yet, written down."""
     going_on = {tail.run for tail in view.tails}
     for key, _ in view.reading.items(b"o"):
@@ -144,55 +153,65 @@ def _rows(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
     rows: list[dict[str, Any]] = []
     holes: dict[str, int] = {}
     for run, name, totals in view.totals():
-        summary = None if run in going_on else _stored(view, run)
-        if summary is None or summary.end is None:
+        stored = None if run in going_on else _stored(view, run)
+        if stored is None or stored["end"] is None:
             lines = RunLines(view, run)
             row = run_row(lines)
             missing = row.pop("holes")
-            row |= _summary_columns(lines.summary())
+            _add_summary(row, vars(lines.summary()), configured=configured)
         else:
             _, known, broke, interrupted, lost, took, first, last, highest, _ = totals
             row = _run_row(name, known, broke, interrupted, lost, took, first, last)
             missing = highest + 1 - known
-            row |= _summary_columns(summary)
+            _add_summary(row, stored, configured=configured)
         rows.append(row)
         if missing:
             holes[row["run"]] = missing
     return rows, holes
 
 
-def _stored(view: StoreSnapshot, run: int) -> RunSummary | None:
+def _stored(view: StoreSnapshot, run: int) -> dict[str, Any] | None:
+    """The map of a `RunSummary` as it is stored: a listing reads thousands, and makes no object of each."""
+    key = record_format.run_prefix(b"e", run)
+    sealed = view.reading.get(key)
     try:
-        return RunSummary.read(view.reading, run)
+        known: dict[str, Any] | None = None if sealed is None else record_format.unpack_map(key, sealed)
     except BadValue:
         return None
+    return known
 
 
-def _summary_columns(summary: RunSummary) -> dict[str, Any]:
-    end = summary.end
-    assert end is not None
-    row: dict[str, Any] = {
-        "state": end.state,
-        "why": end.why or None,
-        "ended": end.when / 1e6 if end.when else None,
-        "launches": end.launches,
-        "tags": summary.tags,
-        "note": summary.note or None,
-    }
-    for path, total in summary.numbers.items():
-        row.update(_number_columns(path.removesuffix(".value"), total))
-    row.update({f"{_CONFIG}{key}": value for key, value in summary.config.items()})
-    return row
+def _add_summary(row: dict[str, Any], summary: dict[str, Any], *, configured: bool) -> None:
+    state, why, when, launches = summary["end"]
+    row["state"] = state
+    row["why"] = why or None
+    row["ended"] = when / 1e6 if when else None
+    row["launches"] = launches
+    row["tags"] = summary["tags"]
+    row["note"] = summary["note"] or None
+    for path, total in summary["numbers"].items():
+        _add_number(row, _columns_of(path), total)
+    if configured:
+        for key, value in summary["config"].items():
+            row[f"{_CONFIG}{key}"] = value
 
 
-def _number_columns(name: str, total: NumberTotal) -> dict[str, Any]:
-    if not total.said:
-        return {}
-    columns: dict[str, Any] = {f"{name}.last": total.last, f"{name}.last_at": total.last_at}
-    if total.low_at >= 0:
-        columns |= {f"{name}.min": total.low, f"{name}.min_at": total.low_at}
-        columns |= {f"{name}.max": total.high, f"{name}.max_at": total.high_at}
-    return columns | ({f"{name}.odd": total.odd} if total.odd else {})
+@lru_cache(4096)
+def _columns_of(path: str) -> tuple[str, ...]:
+    name = path.removesuffix(".value")
+    return tuple(f"{name}.{what}" for what in ("last", "last_at", "min", "min_at", "max", "max_at", "odd"))
+
+
+def _add_number(row: dict[str, Any], columns: tuple[str, ...], total: Sequence[Any]) -> None:
+    """Add the columns of the totals of a number, a `NumberTotal` or its fields."""
+    said, odd, last, last_at, low, low_at, high, high_at = total
+    if not said:
+        return
+    row[columns[0]], row[columns[1]] = last, last_at
+    if low_at >= 0:
+        row[columns[2]], row[columns[3]], row[columns[4]], row[columns[5]] = low, low_at, high, high_at
+    if odd:
+        row[columns[6]] = odd
 
 
 def run_row(lines: RunLines) -> dict[str, Any]:
