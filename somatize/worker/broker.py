@@ -63,14 +63,14 @@ class _Live:
         self.levels: dict[str, int] = {}
         """The log levels last sent to the worker, by logger."""
         self.values: sent_modules.Values | None = None
-        """The globals of modules that go along, as it was told."""
+        """The globals of the modules in `send`, as they were last sent."""
         self.modes: Any = None
         """The modes of torch last sent; None if nobody changed any."""
         self.heard = False
-        """Whether it said anything since the last trip was sent."""
+        """Whether a message came since the last trip was sent."""
 
     def send_values(self, until: float | None) -> None:
-        """Say which globals of modules that go along are other than they were, if some are."""
+        """Send the globals of the modules in `send` that changed since the last trip."""
         changed = self.values.changed() if self.values is not None else {}
         if changed:
             self.wire.send("values", {}, payload.pack(changed, "network"), until)
@@ -137,7 +137,7 @@ class Connection:
         return self._turn.is_taken()
 
     def over(self, forward: int) -> None:
-        """Let the worker let go of what it holds of a forward."""
+        """Release what the worker holds of a forward."""
         with self._turn.once(), contextlib.suppress(WireClosed, TooLate):
             if self._live is not None:
                 self._live.wire.send("over", {"forward": forward}, until=monotonic() + 1)
@@ -220,7 +220,7 @@ class Connection:
                 raise _NeverBegan from None
             raise self._died(trip, live, gone) from None
         except BaseException:
-            self._stop(trip, live)
+            self._stop(trip, live, load)
             raise
 
     def _landed(self, trip: Trip, live: _Live, hear: Callable[[Said], None], until: float | None, load: Load) -> Landed:
@@ -231,18 +231,19 @@ class Connection:
                 hear(said)
             if message.kind == "landed" and message.fields["trip"] == live.trips:
                 live.process.heard.drain()
-                self._heard(trip, live, message)
-                if not message.fields["loaded"]:
-                    live.sent.unsent(load)
+                self._heard(trip, live, load, message)
                 return landed(trip, message.fields, message.buffers, self.worker.mode)
 
-    def _heard(self, trip: Trip, live: _Live, message: Message) -> None:
+    def _heard(self, trip: Trip, live: _Live, load: Load, message: Message) -> None:
+        """Note what a trip's answer says of the state at the worker."""
+        if not message.fields["loaded"]:
+            live.sent.unsent(load)
         if "changed" in message.fields:
             live.sent.heard(message.fields["changed"])
             self._losses.changed(trip)
             live.sent.warn_of_readers(trip)
 
-    def _stop(self, trip: Trip, live: _Live) -> None:
+    def _stop(self, trip: Trip, live: _Live, load: Load) -> None:
         """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""
         if live.wire.whole and live.is_python and live.process.is_alive():
             live.process.interrupt()
@@ -251,7 +252,7 @@ class Connection:
                 while True:
                     message = live.wire.receive(until)
                     if message.kind == "landed" and message.fields["trip"] == live.trips:
-                        self._heard(trip, live, message)
+                        self._heard(trip, live, load, message)
                         return
             except BaseException:  # also a second interrupt, after which nobody waits any more
                 live.process.kill()
@@ -299,7 +300,7 @@ class Connection:
         return self._live.sent.changed() if self._live is not None else []
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
-        """The same of some nodes, as `Shipping.changed_of` says it."""
+        """The same of some nodes, as `SentObjects.changed_of`."""
         return self._live.sent.changed_of(things, torn=torn) if self._live is not None else None
 
     def refuse_lost(self, things: dict[str, Any]) -> None:
@@ -562,7 +563,7 @@ class Broker:
                 connection.abandon(forward)
 
     def over(self, forward: int, hosts: Collection[str]) -> None:
-        """Let go of what hosts hold of a forward; for the engine, which does not wait for it."""
+        """Release what hosts hold of a forward; for the engine, which does not wait for it."""
         connections = [self._connections[host][0] for host in hosts]
         if any(connection.is_busy() for connection in connections):
             threading.Thread(target=_over, args=(connections, forward), daemon=True).start()

@@ -306,7 +306,7 @@ class ActorConnection:
         return self._sent.changed()
 
     def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
-        """The same of some nodes, as `Shipping.changed_of` says it."""
+        """The same of some nodes, as `SentObjects.changed_of`."""
         return self._sent.changed_of(things, torn=torn)
 
     def refuse_lost(self, things: dict[str, Any]) -> None:

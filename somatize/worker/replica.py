@@ -170,10 +170,6 @@ class Replica:
         """All objects with a name, which live as long as this list."""
         return [entry.refer() for entry in list(self.entries.values())]
 
-    def has(self, thing: Any) -> bool:
-        """Whether an object has a name here."""
-        return id(thing) in self._names
-
     def name_of(self, thing: Any) -> int | None:
         """The name of an object, if it has one here."""
         return self._names.get(id(thing))
@@ -483,7 +479,7 @@ class Replica:
     # -- what changed
 
     def changed(self, state: Digests) -> set[Leaf]:
-        """The leaves that are not as both ends agreed, those that are gone among them."""
+        """The leaves whose digests differ from the agreed ones, including those that are gone."""
         found: set[Leaf] = set()
         for name, now in state.items():
             entry = self.entries.get(name)
@@ -555,7 +551,7 @@ class Replica:
     # -- what is sent, and comes
 
     def delta(self, leaves: Iterable[Leaf], roots: Iterable[int], state: Digests) -> Delta:
-        """Some leaves as they are now, and all of the objects that the other end has not. Raises `NotSendable`."""
+        """The current values of some leaves, and the objects in them that the other end lacks. Raises `NotSendable`."""
         wanted = self.tied(leaves, roots, state)
         while True:
             records = self._records(wanted, state)
@@ -681,7 +677,7 @@ class Replica:
                 entry.base.clear()
 
     def taken(self, thing: Any, values: dict[str, Any], gone: list[str]) -> None:
-        """For the unpickler: give an object the values of leaves, and take those away that are gone."""
+        """For the unpickler: set the given leaves of an object, and remove those that are gone."""
         name = self._names[id(thing)]
         entry = self.entries[name]
         kind = entry.kind
@@ -922,7 +918,7 @@ _ORDER = {"class": 0, "bases": 0}
 
 
 def _make(kind: str, *made: Any) -> Any:
-    """An object of a kind, of which the leaves are still to come."""
+    """A new object of a kind, without its leaves."""
     if kind in _MAKERS:
         return _MAKERS[kind](*made)
     cls, *whole = made

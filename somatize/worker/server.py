@@ -200,7 +200,7 @@ class HostState:
         self._there -= self.replica.load(buffers)
 
     def look(self, keys: list[int]) -> bool:
-        """Look what some nodes changed of what they have; gives whether that is other than at the last time."""
+        """Find which leaves of some nodes changed here; returns whether these are others than at the last call."""
         if self.replica.is_stateless(keys):
             return False
         state = self.replica.walk(keys)
@@ -212,7 +212,7 @@ class HostState:
         return True
 
     def there(self) -> list[list[Any]]:
-        """The leaves that are other than the client has them, as plain data."""
+        """The leaves that differ from the client's, as plain data."""
         return [list(leaf) for leaf in sorted(self._there)]
 
     def pulled(self, asked: Mapping[str, Any]) -> tuple[list[Pieces], list[list[Any]]]:
@@ -260,13 +260,13 @@ def libraries(names: list[str]) -> dict[str, str]:
 
 
 class Server:
-    """A worker's whole state: what it runs, what it holds, and whether it is at work."""
+    """The loop of a worker process: receives messages, runs slices, and answers."""
 
     def __init__(self, wire: Wire, at: Callable[[int, str], None]) -> None:
         self.wire = wire
         self.computing = False
         self.life: Life | None = None
-        """The process's `Life`, if any: told when a slice begins and ends."""
+        """The process's `Life`, if any; armed while a slice runs."""
         self._at = at
         self._mode = "network"
         self._modes: list[Any] | None = None
@@ -276,7 +276,7 @@ class Server:
         self._relay = Relay(lambda said: wire.send("said", {"said": said}))
 
     def serve(self) -> bool:
-        """Until the other end is gone; returns whether that was one that knows what to say."""
+        """Answer messages until the other end is gone; returns whether it kept to the protocol."""
         signal.signal(signal.SIGINT, self._interrupted)
         try:
             probe = SharedMemoryProbe()

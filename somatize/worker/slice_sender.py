@@ -264,7 +264,7 @@ class SentObjects:
             warn(f"{self.replica.describe((name, leaf))} stays at host {self.host!r}: it cannot be pickled")
 
     def heard(self, changed: Any) -> None:
-        """A worker said which leaves have changed there."""
+        """Note which leaves have changed at the worker."""
         self.there = {(name, leaf) for name, leaf in changed}
 
     def warn_of_readers(self, trip: Trip) -> None:
@@ -298,7 +298,7 @@ class SentObjects:
         return found
 
     def sent(self, load: Load) -> None:
-        """It was sent, so that the worker has it from now on."""
+        """Note that a load was sent, so that the worker has it from now on."""
         if self._declared.get(load.shape) is not load.declared:
             if len(self._declared) >= _MOST and load.shape not in self._declared:
                 self._forgets.append(self._declared.pop(next(iter(self._declared))).number)
@@ -308,7 +308,7 @@ class SentObjects:
         self._dropped(load.fields)
 
     def unsent(self, load: Load) -> None:
-        """The worker could make nothing of it."""
+        """Note that the worker could not load what was sent."""
         if self._declared.pop(load.shape, None) is not None:
             self._forgets.append(load.declared.number)
         if load.delta is not None:
@@ -331,7 +331,7 @@ class SentObjects:
         fields["drops"], fields["forgets"] = drops, list(self._forgets)
 
     def _dropped(self, fields: dict[str, Any]) -> None:
-        """The worker has dropped what these fields say."""
+        """Note that the worker has dropped the objects and slices in these fields."""
         if "drops" in fields:
             del self.replica.drops[: len(fields["drops"])]
             del self._forgets[: len(fields["forgets"])]
@@ -429,7 +429,7 @@ def things_of(trip: Trip) -> list[Any]:
 
 
 def warn(sentence: str) -> None:
-    """Warn; where warnings are errors it is said and nothing ends, as the work has been done."""
+    """Warn; where warnings are errors the sentence is printed instead, as the work has been done."""
     try:
         warnings.warn(sentence, SomatizeWarning, stacklevel=2)
     except SomatizeWarning:

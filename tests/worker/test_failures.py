@@ -380,6 +380,59 @@ class Thrown(BaseException):
     pass
 
 
+def test_an_edit_whose_trip_was_interrupted_while_it_was_loaded_is_sent_again(own: Broker, tmp_path: Path) -> None:
+    waits, loading = f"{tmp_path}/waits", f"{tmp_path}/loading"
+    os.mkfifo(loading)
+
+    def loaded(value: int) -> Any:
+        import pathlib
+        import time
+
+        if pathlib.Path(waits).exists():
+            pathlib.Path(waits).unlink()
+            pathlib.Path(loading).write_text("now")
+            time.sleep(100)
+        return Part(value)
+
+    class Part:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def __reduce__(self) -> Any:
+            return loaded, (self.value,)
+
+    class Holds:
+        def __init__(self) -> None:
+            self.part, self.count = Part(1), 0
+
+        def forward(self, x: Any) -> list[int]:
+            self.count += 1
+            return [self.part.value, self.count]
+
+    def throws(*_: Any) -> None:
+        raise Thrown
+
+    def interrupts() -> None:
+        Path(loading).read_text()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    holds = Holds()
+    graph = far(holds)
+    assert graph.forward(0, broker=own) == [1, 1]
+    holds.part = Part(2)
+    Path(waits).touch()
+    before = signal.signal(signal.SIGALRM, throws)
+    thread = threading.Thread(target=interrupts)
+    try:
+        with pytest.raises(Thrown):
+            thread.start()
+            graph.forward(0, broker=own)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGALRM, before)
+    assert graph.forward(0, broker=own) == [2, 2]
+
+
 def throws_at(number: int) -> Any:
     """A profiler that throws at a call or return in the package's code for workers, as a signal's handler may."""
     left = number
