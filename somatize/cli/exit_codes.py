@@ -13,6 +13,9 @@ import click
 from somatize import errors
 
 FOUND, USAGE, ABSENT, UNUSABLE, REFUSED, MISSING, BUG, INTERRUPTED, CLOSED = 1, 2, 3, 4, 5, 6, 70, 130, 141
+FAILED, RUN_INTERRUPTED, KILLED = 10, 11, 12
+OF_RUN = {"failed": FAILED, "interrupted": RUN_INTERRUPTED, "killed": KILLED}
+"""The exit code of `watch` by the state of a run that is over."""
 
 CODES = (
     (0, "done"),
@@ -22,6 +25,9 @@ CODES = (
     (UNUSABLE, "cannot be read or written: damaged, read-only, a newer format, a full disk"),
     (REFUSED, "refused, and nothing was done: not confirmed, or in use"),
     (MISSING, "a library is not installed; the sentence has the pip line"),
+    (FAILED, "watch: the run failed"),
+    (RUN_INTERRUPTED, "watch: the run was interrupted"),
+    (KILLED, "watch: the run was killed"),
     (BUG, "a mistake of somatize itself, with its traceback"),
     (INTERRUPTED, "interrupted with Ctrl-C"),
     (CLOSED, "nobody reads the output any more, as with head"),
@@ -36,6 +42,7 @@ _BY_ERROR: tuple[tuple[type[BaseException], int], ...] = (
     (errors.UnknownName, ABSENT),
     (errors.WhichRun, USAGE),
     (errors.BadRun, USAGE),
+    (errors.BadFilter, USAGE),
     (errors.FigureError, USAGE),
     (errors.ExtraMissing, MISSING),
     (errors.StoreError, UNUSABLE),

@@ -27,7 +27,7 @@ from .arguments import (
     store_around,
     what_it_is,
 )
-from .exit_codes import ABSENT, Refused, printable, say
+from .exit_codes import ABSENT, OF_RUN, Refused, printable, say
 
 if TYPE_CHECKING:
     from somatize.record.export import Exported
@@ -247,7 +247,7 @@ def watch(
     starts.
 
     On a terminal, q or Ctrl-C quits; it is drawn in ASCII where LANG is not of UTF-8. Where the output is a file or a
-    pipe it is written in lines, and ends with the run.
+    pipe it is written in lines, and ends with the run. Where the run is over, the exit code says how it ended.
 
     Price: one look at the columns of the run, then only what is new; next to nothing while nothing is written.
     """
@@ -264,11 +264,14 @@ def watch(
             raise NoStore(what_it_is(path)) from error
         if lines or not has_cursor(sys.stdout):
             in_lines(followed, sys.stdout, every=every or 10.0, until_end=until_end is not False)
-            return
-        try:
-            click.echo(on_screen(followed, sys.stdout, every=every or 0.5, until_end=bool(until_end)))
-        except KeyboardInterrupt:
-            return  # the way out of a view, as q is
+        else:
+            try:
+                click.echo(on_screen(followed, sys.stdout, every=every or 0.5, until_end=bool(until_end)))
+            except KeyboardInterrupt:
+                return  # the way out of a view, as q is
+        end = followed.end
+    if end is not None:
+        click.get_current_context().exit(OF_RUN.get(end.state, 0))
 
 
 _BY_END = {".csv": "csv", ".parquet": "parquet", ".json": "trace", ".json.gz": "trace"}

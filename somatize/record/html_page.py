@@ -27,7 +27,7 @@ from somatize.figures.theme import counted, share, took
 from somatize.store import record_format
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
-from somatize.store.run_summary import flat
+from somatize.store.run_summary import FINISHED, RUNNING, flat
 from somatize.utils.atomic_files import checked_path, write_atomically
 from somatize.utils.units import scaled
 
@@ -219,7 +219,9 @@ def cards(run: Mapping[str, Any], columns: Columns, about: Mapping[str, Any]) ->
     speed = (f"{rate:,.0f} a second" if rate >= 100 else f"{rate:.3g} a second") if rate else ""
     if len(segments := columns.segments()) > 1:  # the time between two writers is not the run's
         speed = f"by {len(segments)} writers"
-    shown = [("forwards", f"{run['forwards']:,}", speed, "")]
+    state = str(about.get("state", ""))
+    look = {FINISHED: "good", RUNNING: "", "": ""}.get(state, "bad")
+    shown = [("state", state, str(about.get("why") or ""), look), ("forwards", f"{run['forwards']:,}", speed, "")]
     endings = [ending for ending in ("broke", "interrupted", "lost") if run[ending] or ending == "broke"]
     shown += [(ending, f"{run[ending]:,}", "", "bad" if run[ending] else "good") for ending in endings]
     shown.append(("took in all", took(run["took_us"]), f"over {took(span * 1e6)}" if span > 0 else "", ""))
@@ -384,6 +386,8 @@ def about_part(about: Mapping[str, Any]) -> str:
         ("user", about.get("user", "")),
         ("began", when(about.get("began"))),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("tags", ", ".join(about.get("tags", []))),
+        ("note", about.get("note") or ""),
         ("writers", counted(len(about["writers"]), "time") + " opened" if len(about["writers"]) > 1 else ""),
         *((str(name), _plainly(value)) for name, value in flat(about["config"]).items()),
         *_own_facts(about),

@@ -14,6 +14,7 @@ from somatize.store.journal_reader import Tail
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened, acquire, journal_files, release
 from somatize.store.run_reader import RunLines, StoreSnapshot, find_run, look, writer_info
+from somatize.store.run_summary import RunEnd
 
 from .run_query import run_row
 from .run_state import Cursor, ForwardCounts, Grown, Standing, drawn_of, grown
@@ -78,6 +79,8 @@ class Followed:
         self._number: int | None = None
         self._cursor = Cursor()
         self._seen: Any = None
+        self._end: tuple[Any, RunEnd | None] | None = None
+        """The end of the run as it was read, and the marks of the store then."""
         self._near = ""
         self._changing: tuple[Any, float] | None = None
         """The directory's content when it was found faulty, and since when it has been so."""
@@ -103,6 +106,17 @@ class Followed:
         if any(writer.alive for writer in self.writers.values()):
             return RECORDED
         return DIED if self.writers else ENDED
+
+    @property
+    def end(self) -> RunEnd | None:
+        """How the run ended, once no writer of it lives; None before that. Read when it is first asked for."""
+        if self.state in ("", RECORDED) or self._opened is None or self._number is None:
+            return None
+        if self._end is None or self._end[0] != self._seen:
+            number = self._number
+            found = look(self._opened, lambda view: RunLines(view, number).summary().end)
+            self._end = self._seen, found
+        return self._end[1]
 
     @property
     def alive(self) -> frozenset[str]:

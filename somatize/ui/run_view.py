@@ -19,6 +19,7 @@ from somatize.record.reader import Spent
 from somatize.record.run_follower import DIED, RECORDED, Followed
 from somatize.record.run_state import Broken, Curve, GoingOn, HostSpent, Log, OpenTaskState, Standing
 from somatize.status.throughput import ThroughputStats
+from somatize.store.run_summary import FAILED, FINISHED, INTERRUPTED
 from somatize.utils.units import count, duration, rate
 
 from .rich_backend import (
@@ -90,8 +91,11 @@ class Parts:
             return "*" if ascii_only else "●", f"recorded by {who}", "green"
         if followed.state == DIED:
             return "x" if ascii_only else "✗", died(followed, self.now), "red"
-        ended = f"ended, {at(followed.last, self.now)}" if followed.last else "ended"
-        return "-" if ascii_only else "○", ended, "dim"
+        how, why = how_ended(followed)
+        ended = f"{how}, {at(followed.last, self.now)}" if followed.last else how
+        if how == _ENDED:
+            return "-" if ascii_only else "○", ended, "dim"
+        return "x" if ascii_only else "✗", f"{ended}{why}", "red"
 
     def _counts(self) -> Text:
         standing, counts = self.standing, self.standing.count
@@ -338,6 +342,18 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+_ENDED = "ended"
+
+
+def how_ended(followed: Followed) -> tuple[str, str]:
+    """How a run that nobody records any more ended, and why, behind a colon if that is known."""
+    end = followed.end
+    if end is None or end.state == FINISHED:
+        return _ENDED, ""
+    words = {FAILED: "failed", INTERRUPTED: "was interrupted"}.get(end.state, "was killed")
+    return words, f": {end.why}" if end.why else ""
 
 
 class RunView:

@@ -19,7 +19,7 @@ from somatize.record.run_state import ForwardCounts, Log, Standing
 from somatize.utils.units import count, duration, rate
 
 from .rich_backend import console_for, literal, painted
-from .run_view import RunView, at, died, pace
+from .run_view import RunView, at, died, how_ended, pace
 from .text_plot import short_text
 
 _MOST = 20
@@ -69,7 +69,8 @@ class RunProgressLines:
             words = ", ".join([f"{forwards} on record", *otherwise])
             return f"{standing.run}: {died(followed, self._clock())}; {words}"
         if followed.state == ENDED:
-            return f"{standing.run}: ended after {', '.join([forwards, *otherwise])}"
+            how, why = how_ended(followed)
+            return f"{standing.run}: {how} after {', '.join([forwards, *otherwise])}{why}"
         return f"{standing.run}: {_how(followed, standing, self._clock())}"
 
     def _begins(self, standing: Standing) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,7 @@ def test_a_table_of_runs_has_the_columns_that_are_asked_for(place: Path) -> None
 
 
 def test_a_condition_that_cannot_be_read_points_at_the_place(place: Path) -> None:
-    told = call("runs", place, "--where", "state = failed", code=5).stderr
+    told = call("runs", place, "--where", "state = failed", code=2).stderr
     assert told == "somatize: where= has '=': a comparison is '==', at position 7:\n  state = failed\n        ^\n"
 
 
@@ -74,3 +76,30 @@ def test_tags_and_notes(place: Path) -> None:
     assert told["state"].startswith("finished (")
     (row,) = json.loads(call("runs", place, "--where", "tags has good", "--json").stdout)
     assert (row["run"], row["config.optim.lr"], row["loss.max_at"]) == ("slow", 0.1, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        ("finished", 0, "r: ended after 1 forward"),
+        ("failed", 10, "r: failed after 1 forward: no more data"),
+        ("interrupted", 11, "r: was interrupted after 1 forward: no more data"),
+    ],
+)
+def test_watch_ends_with_the_run_and_its_exit_code_says_how(tmp_path: Path, state: str, code: int, words: str) -> None:
+    with Store(tmp_path / "runs") as store, Recorder(store, "r") as recorder:
+        G.forward(1, watching=recorder)
+        recorder.end(state, why="no more data")
+    assert call("watch", tmp_path / "runs", code=code).stdout.splitlines()[-1].endswith(words)
+
+
+def test_watch_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom somatize import Graph, Recorder, Store, node\n"
+        "Graph.somatize(node(abs)).forward(1, watching=Recorder(Store(sys.argv[1]), 'r'))\nos._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "runs")], check=False, timeout=60)
+    assert "died" in call("watch", tmp_path / "runs", code=12).stdout
+    Store(tmp_path / "runs").close()
+    with Store(tmp_path / "runs") as store, Recorder(store, "other"):
+        assert "r: was killed after 1 forward" in call("watch", tmp_path / "runs", "r", code=12).stdout

@@ -259,7 +259,7 @@ def test_a_pipe_gets_lines_and_ends_with_the_run(writer: Callable[[str], Writer]
         one.dies()
         lines += watching.stdout.readlines()
     words = [line.split(" ", 1)[1].strip() for line in lines if not line.startswith("waiting")]
-    assert watching.returncode == 0
+    assert watching.returncode == 12
     assert words[0] == "following run tuesday"
     assert "WARNING batch 7 left out" in words
     assert "forward 7 broke: ValueError: batch 7 [red]holds[/red]\\x1b[2J nothing" in words

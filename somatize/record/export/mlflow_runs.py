@@ -23,7 +23,7 @@ RUN, BEGAN = "somatize.run", "somatize.began"
 _METRICS, _PARAMS = 1000, 100
 """Limits of MLflow per request."""
 _LONGEST_NAME, _LONGEST_PARAM, _LONGEST_TAG = 250, 6000, 5000
-_ENDED = {"ok": "FINISHED", "broke": "FAILED", "interrupted": "KILLED", "lost": "KILLED"}
+_ENDED = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED", "killed": "KILLED"}
 
 
 class Point(NamedTuple):
@@ -83,7 +83,6 @@ class _MlflowOutput:
         self._known = known
         self._names = _Names(self.losses)
         self._lines: list[str] = []
-        self._last: StoredForward | None = None
         self.losses.add("fact", "said of the run as a whole; about.json has it", len(known["facts"]))
         place = self._experiment(experiment)
         found = self._found(place, name)
@@ -164,7 +163,6 @@ class _MlflowOutput:
             self.wrote["metrics"] += len(metrics)
 
     def _of(self, forward: StoredForward) -> Iterator[Point]:
-        self._last = forward
         self.wrote["forwards"] += 1
         self._lines += [f"forward {forward.number}: {name}: {text}" for name, text in texts_of(forward)]
         self.losses.add("time", "rounded to a millisecond", int(forward.when_us % 1000 > 0))
@@ -192,8 +190,8 @@ class _MlflowOutput:
         if self._lines:
             self._artifact("log.txt", "\n".join(self._lines) + "\n")
         if not any(writer["alive"] for writer in self._known["writers"]):
-            status = _ENDED.get(self._last.state, "FINISHED") if self._last is not None else "FINISHED"
-            ended = self._last.when_us // 1000 if self._last is not None else None
+            status = _ENDED[self._known["state"]]
+            ended = round(self._known["ended"] * 1000) if self._known["ended"] else None
             self._client.set_terminated(self._id, status, ended)
 
     def _artifact(self, name: str, content: str) -> None:

@@ -97,7 +97,7 @@ def test_numbers_params_tags_and_artifacts_come_back(said: Store, database: str)
     assert whens == {row["forward"]: round(row["when"] * 1e6) // 1000 for row in rows}
     known = about(said, "exp/1")
     info, tags = read.run.info, read.run.data.tags
-    assert (info.run_name, info.status, info.end_time) == ("exp/1", "FAILED", whens[11])
+    assert (info.run_name, info.status, info.end_time) == ("exp/1", "FINISHED", round(known["ended"] * 1000))
     assert info.start_time == round(known["began"] * 1000)
     assert read.run.data.params == {
         "lr": "0.1",
@@ -233,3 +233,14 @@ def test_what_mlflow_refuses_and_what_is_not_there_is_said(
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'somatize\[mlflow\]'"):
         to_mlflow(said, "exp/1", database)
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("failed", "FAILED"), ("interrupted", "KILLED"), ("finished", "FINISHED")]
+)
+def test_the_status_of_a_run_is_how_it_ended(store: Store, database: str, state: str, status: str) -> None:
+    with Recorder(store, run="exp") as recorder:
+        Graph.somatize(node(abs)).forward(1, watching=recorder)
+        recorder.end(state, why="as said")
+    to_mlflow(store, None, database, "ends")
+    assert Read(database, "ends").run.info.status == status
