@@ -242,5 +242,5 @@ def test_the_status_of_a_run_is_how_it_ended(store: Store, database: str, state:
     with Recorder(store, run="exp") as recorder:
         Graph.somatize(node(abs)).forward(1, watching=recorder)
         recorder.end(state, why="as said")
-    to_mlflow(store, None, database, "ends")
-    assert Read(database, "ends").run.info.status == status
+    to_mlflow(store, None, database, f"ends {state}")
+    assert Read(database, f"ends {state}").run.info.status == status
