@@ -6,6 +6,7 @@ import argparse
 import faulthandler
 import fcntl
 import os
+import stat
 import struct
 import sys
 import threading
@@ -30,7 +31,8 @@ def main() -> int:
     from .wire import Wire
 
     server = Server(Wire(reading, writing), _where())
-    server.life = Life(reading, lambda: server.computing)
+    pipe = _life_pipe()
+    server.life = Life(reading, lambda: server.computing, pipe)
     os.register_at_fork(after_in_child=lambda: os.closerange(reading, writing + 1))
     served = server.serve()
     threading.Thread(target=end_soon, args=(1.0,), daemon=True).start()  # whatever node code left running
@@ -47,6 +49,19 @@ def _take_wire() -> tuple[int, int]:
     set_streams_apart()
     faulthandler.enable(all_threads=False)  # of a crash the last words say where it was
     return reading, writing
+
+
+def _life_pipe() -> int | None:
+    """The pipe that the client holds open as long as it lives, if it is on this machine."""
+    given = os.environ.pop("SOMATIZE_WORKER_LIFE", "")
+    try:
+        pipe = int(given)
+        is_pipe = stat.S_ISFIFO(os.fstat(pipe).st_mode)
+    except (ValueError, OSError):
+        return None
+    if is_pipe:
+        os.set_inheritable(pipe, False)
+    return pipe if is_pipe else None
 
 
 def _where() -> Callable[[int, str], None]:

@@ -20,32 +20,34 @@ class Life:
     """Ends this process when the other end of the descriptor that brings its work is closed.
 
     A thread watches it. Node code may keep the interpreter from that thread for long, in one call of C: while a slice
-    runs, the system itself therefore ends this process, and what it started, at the first sign from there, since
-    nothing is sent until the slice has been answered.
+    runs, the system itself therefore ends this process, and what it started, at the first sign on `pipe`: one that
+    nothing is written to, if the client gave one. Without it that is `reading`, to which nothing is sent until the
+    slice has been answered; but the sign of what was sent last may be late, on a busy machine.
     """
 
-    def __init__(self, reading: int, computing: Callable[[], bool]) -> None:
+    def __init__(self, reading: int, computing: Callable[[], bool], pipe: int | None = None) -> None:
         self._reading = reading
+        self._pipe = reading if pipe is None else pipe
         self._computing = computing
-        self._calm = fcntl.fcntl(reading, fcntl.F_GETFL)
+        self._calm = fcntl.fcntl(self._pipe, fcntl.F_GETFL)
         self._armed = self._calm | (os.O_ASYNC if self._signals() else 0)
         threading.Thread(target=self._watch, name="somatize-life", daemon=True).start()
 
     def _signals(self) -> bool:
         try:
-            fcntl.fcntl(self._reading, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(self._reading, fcntl.F_SETOWN, -os.getpid() if os.getpgrp() == os.getpid() else os.getpid())
+            fcntl.fcntl(self._pipe, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(self._pipe, fcntl.F_SETOWN, -os.getpid() if os.getpgrp() == os.getpid() else os.getpid())
         except (AttributeError, OSError):  # another system than Linux
             return False
         return True
 
     def arm(self) -> None:
         """A slice begins."""
-        fcntl.fcntl(self._reading, fcntl.F_SETFL, self._armed)
+        fcntl.fcntl(self._pipe, fcntl.F_SETFL, self._armed)
 
     def calm(self) -> None:
         """Note that a slice has run; what is sent from now on belongs to the next."""
-        fcntl.fcntl(self._reading, fcntl.F_SETFL, self._calm)
+        fcntl.fcntl(self._pipe, fcntl.F_SETFL, self._calm)
 
     def _watch(self) -> None:
         poll = select.poll()

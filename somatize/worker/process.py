@@ -23,6 +23,7 @@ from math import inf
 from typing import Any
 
 from somatize.errors import BadWorker
+from somatize.utils.interrupts import Descriptor
 
 from .payload import MODES
 
@@ -107,7 +108,10 @@ class Process:
         self._file.truncate(mmap.PAGESIZE)
         self._page = mmap.mmap(self._file.fileno(), mmap.PAGESIZE)
         page = self._file.fileno()
-        environment = {**os.environ, **(env or {}), "SOMATIZE_WORKER_PAGE": f"{page}"}
+        pipe, holds = os.pipe()
+        self._life = Descriptor(holds, "wb")  # nothing is written: it is closed when this process ends
+        environment = {**os.environ, **(env or {})}
+        environment |= {"SOMATIZE_WORKER_PAGE": f"{page}", "SOMATIZE_WORKER_LIFE": f"{pipe}"}
         try:
             self.popen = subprocess.Popen(
                 list(argv),
@@ -118,11 +122,14 @@ class Process:
                 env=environment,
                 cwd=cwd,
                 process_group=0,
-                pass_fds=(page,),
+                pass_fds=(page, pipe),
             )
         except (OSError, ValueError) as wrong:
             self._file.close()
+            self._life.close()
             raise BadWorker(f"host {host!r}: {argv[0]!r} cannot be started: {wrong}") from wrong
+        finally:
+            os.close(pipe)
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
@@ -164,6 +171,7 @@ class Process:
         if self.popen.stdin is not None:
             with contextlib.suppress(OSError):
                 self.popen.stdin.close()
+        self._life.close()
 
     def ended(self, within: float) -> str | None:
         """The exit status, if the process ends within so many seconds; else None."""
@@ -196,6 +204,7 @@ class Process:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        self._life.close()
         self.popen.returncode = 0
 
 
