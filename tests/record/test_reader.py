@@ -51,7 +51,10 @@ def test_every_row_has_every_key(store: Store) -> None:
         assert [row["loss.value"] for row in rows] == [None, None]
         assert rows[0]["ran.took_us"] == facts(store, "r", 0)[0]["took_us"]
         assert rows[1]["ran.took_us"] is None
-    assert list(runs(store)[0]) == ["run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last"]
+    totals = ["run", "forwards", "broke", "interrupted", "lost", "took_us", "first", "last"]
+    summary = ["state", "why", "ended", "launches", "tags", "note"]
+    number = [f"ran.took_us.{what}" for what in ("last", "last_at", "min", "min_at", "max", "max_at")]
+    assert list(runs(store)[0]) == [*totals, *summary, *number]
     assert list(nodes(store)[0]) == ["node", "ran", "recalled", "failed", "took_us", "hosts", "devices", "mean_us"]
 
 

@@ -215,7 +215,7 @@ def seen(store: Store, run: str, fields: list[str]) -> Any:
         "own": about(store, run)["facts"],
         "curves": repr([points(store, run, field) for field in fields]),
         "nodes": nodes(store, run),
-        "total": {key: value for key, value in total.items() if key not in ("first", "last", "run")},
+        "total": {key: value for key, value in total.items() if key not in ("first", "last", "run", "ended")},
         "tasks": [
             {key: value for key, value in task.items() if not key.startswith("took")} for task in tasks(store, run)
         ],
