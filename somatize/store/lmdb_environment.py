@@ -1,8 +1,8 @@
-"""An open LMDB file of a store, its transactions and its gate. The only module that imports `lmdb`.
+"""An open LMDB file of a store and its transactions. The only module that imports `lmdb`.
 
-What LMDB leaves to its user is settled here. The map grows by itself, also when another process grew it. A
-transaction never outlives the `with` it was opened in. A file is checked before it is mapped. Readers that were
-killed are cleared away. Where LMDB's lock file may not be written, the pages are read without mapping them.
+It does what LMDB leaves to its users: the map grows automatically, also after another process grew it; transactions
+end with their `with`; files are verified before they are mapped; the slots of killed readers are freed; and if LMDB's
+lock file is not writable, pages are read without mapping them (`lmdb_files.PageFile`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from somatize.utils.interrupts import ServiceThread
 from somatize.utils.notices import held_back, warn_of_record
 
 from . import directory as place
-from .lmdb_files import MOST_READERS, BadPages, Generation, PageFile, make_lock, take_away, verify
+from .lmdb_files import MOST_READERS, BadPages, LmdbFile, PageFile, make_lock, remove_files, verify
 
 Buffer = bytes | memoryview
 
 
 class ReadTransaction(Protocol):
-    """One snapshot. What it gives is valid inside the `with` it came from, and no longer."""
+    """A snapshot. Its values are valid inside the `with` that opened it."""
 
     def get(self, key: bytes) -> Buffer | None:
         """The value of a key, or None."""
@@ -52,7 +52,7 @@ class WriteTransaction:
         return self._txn.get(key)  # type: ignore[no-any-return]
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, Buffer]]:
-        """Keys and values in the order of the keys, from `start`. Write nothing meanwhile."""
+        """Keys and values in the order of the keys, from `start`. Do not write during the iteration."""
         with self._txn.cursor() as cursor:
             if cursor.set_range(start):
                 for key, value in cursor:
@@ -69,69 +69,69 @@ class WriteTransaction:
         self._txn.put(key, value)
 
     def delete(self, key: bytes) -> bool:
-        """Take a key away; False if there was none."""
+        """Delete a key; False if there was none."""
         return self._txn.delete(key)  # type: ignore[no-any-return]
 
 
 _LOOKS = 0.0005
-"""Seconds between two looks of who waits. Nobody is told: that would take a lock that a signal's handler waits for."""
+"""Seconds between two polls while waiting; a condition variable needs a lock, on which a signal handler could hang."""
 _INSIDE = nullcontext()
 
 
-class Gate:
-    """Lets transactions of this process run side by side, and a change of the map run alone.
+class TransactionGate:
+    """Lets the transactions of this process run concurrently, and a change of the map exclusively.
 
-    Each thread has a lock of its own, which it has while it is inside; so that an interrupt leaves it in one step. Of
-    whoever is inside a handler of a signal may go in again.
+    Each thread has a lock of its own, held during a transaction, so that an interrupt releases it in one step. A signal
+    handler may enter again in a thread that is inside.
     """
 
     def __init__(self) -> None:
-        self.door = threading.RLock()
-        """Held by the one who is to be alone."""
+        self.closing = threading.RLock()
+        """Held while the gate is closed."""
         self._locks: dict[int, Any] = {}
-        self._alone: int | None = None
+        self._closer: int | None = None
 
-    def one_of_many(self) -> AbstractContextManager[Any]:
-        """A context for one of many users. It only counts where `lets_in` says so, asked within."""
+    def enter(self) -> AbstractContextManager[Any]:
+        """The context of one transaction, to be used only if `admits`, called inside of it, is true."""
         me = get_ident()
         mine = self._locks.get(me)
         if mine is None:
             mine = self._locks.setdefault(me, threading.Lock())
         return _INSIDE if mine.locked() else mine
 
-    def lets_in(self, held: AbstractContextManager[Any]) -> bool:
-        """Whether who holds that may go on; else it must be let go of, and tried again after `wait`."""
-        # Who is inside already passes: it would else wait for itself.
-        return self._alone is None or held is _INSIDE or self._alone == get_ident()
+    def admits(self, held: AbstractContextManager[Any]) -> bool:
+        """Whether the gate is open for the holder of a context; otherwise leave the context, `wait`, and try again."""
+        # A thread that is inside already is admitted: it would wait for itself.
+        return self._closer is None or held is _INSIDE or self._closer == get_ident()
 
     def wait(self) -> None:
-        """Wait a moment for whoever is alone."""
+        """Wait a moment for the gate to open."""
         time.sleep(_LOOKS)
 
-    def has_me(self) -> bool:
-        """Whether this thread is inside."""
+    def is_inside(self) -> bool:
+        """Whether this thread has a transaction open."""
         mine = self._locks.get(get_ident())
         return mine is not None and mine.locked()
 
-    def shut(self, patience: float) -> bool:
-        """Let nobody in until `open`, and wait until nobody else is inside; False if that takes too long.
+    def close(self, patience: float) -> bool:
+        """Admit nobody until `open`, and wait until no other thread is inside; False if that takes too long.
 
-        Call it with the `door` held, and `open` whatever comes of it.
+        Call it with `closing` held, and call `open` in any case.
         """
         me, until = get_ident(), time.monotonic() + patience
-        self._alone = me
+        self._closer = me
         while self._others(me):
             if time.monotonic() >= until:
                 return False
             time.sleep(_LOOKS)
-        return not self.has_me()
+        return not self.is_inside()
 
     def _others(self, me: int) -> bool:
         return any(lock.locked() for thread, lock in list(self._locks.items()) if thread != me)
 
     def open(self) -> None:
-        """Let everybody in again."""
-        self._alone = None
+        """Admit all threads again."""
+        self._closer = None
 
 
 __all__ = ["BadValue", "Buffer", "Environment", "ReadTransaction", "WriteTransaction", "create"]
@@ -139,14 +139,14 @@ __all__ = ["BadValue", "Buffer", "Environment", "ReadTransaction", "WriteTransac
 T = TypeVar("T")
 
 FIRST_MAP = 16 << 20
-"""Bytes of address space to begin with. It takes no disk: the file is as long as what was written."""
+"""The initial size of the map in bytes. It takes address space only; the file is as long as its content."""
 _VERIFIED_PAGES = 1000
 _LINGERS = 2.0
 _ATTEMPTS = 40
 
 
 class Environment:
-    """One LMDB file, open in this process at most once. Threads may share it; a forked child may not use it."""
+    """An LMDB file, open in this process at most once. Threads may share it; a forked child must not use it."""
 
     def __init__(
         self,
@@ -157,17 +157,17 @@ class Environment:
         full_sync: bool = True,
         follow: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        """Open the newest file of a name that `create` or `compact` made.
+        """Open the current file of a name.
 
-        `follow` tells where the directory lies now, and has `moved_to` called where it was moved. Raises
-        `DamagedStore` if the file is not as LMDB leaves its files.
+        `follow` returns the current path of the directory, after calling `moved_to` if it changed; None if it is gone.
+        Raises `DamagedStore` if the file is not a valid LMDB file.
         """
         self.directory = directory
-        self._where_now = follow
+        self._find_directory = follow
         self.name = name
         self.writable = writable
         self._full_sync = full_sync
-        self._gate = Gate()
+        self._gate = TransactionGate()
         self._service = ServiceThread(_LINGERS)
         self._env: Any = None
         self._lmdb: Any = None
@@ -178,20 +178,20 @@ class Environment:
         for attempt in range(_ATTEMPTS):
             path = place.newest(self.directory, self.name)
             try:
-                with self._checked(path) as fd:
+                with self._open_verified(path) as fd:
                     if self.writable or os.access(f"{path}-lock", os.W_OK):
-                        self._env, self._fd = self._opened(path, fd), -1
+                        self._env, self._fd = self._open_lmdb(path, fd), -1
                     else:
                         self._env, self._fd = None, os.dup(fd)
-                    self._generation = Generation(self.directory, self.name, path, fd)
+                    self._file = LmdbFile(self.directory, self.name, path, fd)
                     return
             except (FileNotFoundError, DamagedStore):
                 if path.exists() or attempt == _ATTEMPTS - 1:
-                    raise  # else it was compacted in between
+                    raise  # otherwise it was compacted meanwhile
 
     @contextmanager
-    def _checked(self, path: Path) -> Iterator[int]:
-        """The file, open and known to be as LMDB leaves its files."""
+    def _open_verified(self, path: Path) -> Iterator[int]:
+        """Open the file after verifying that it is a valid LMDB file."""
         verify(path, _VERIFIED_PAGES)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -202,45 +202,45 @@ class Environment:
     @property
     def path(self) -> Path:
         """The path of the file."""
-        return self._generation.path
+        return self._file.path
 
     def moved_to(self, directory: Path) -> None:
-        """Know that the directory of the file was moved, and is at `directory` now."""
+        """Note that the directory was moved to `directory`."""
         self.directory = directory
-        self._generation = self._generation.moved_to(directory)
+        self._file = self._file.moved_to(directory)
 
-    def _follow(self) -> None:
-        """Go on in the newest file, if somebody compacted this one. In a directory that is gone it stays as it is."""
-        if self._generation.is_last() or self._gate.has_me():
+    def _follow_file(self) -> None:
+        """Switch to the current file if this one was compacted or replaced, unless the directory is gone."""
+        if self._file.is_current() or self._gate.is_inside():
             return
-        if not self._generation.is_at_home() and (self._where_now() is None or self._generation.is_last()):
+        if not self._file.has_directory() and (self._find_directory() is None or self._file.is_current()):
             return
-        self._alone(self._reopen)
+        self._exclusively(self._reopen)
 
     def _reopen(self) -> None:
-        if not self._generation.is_last():
+        if not self._file.is_current():
             before = self._env, self._fd
             self._open()
-            self._let_go(*before)
+            self._close_files(*before)
 
-    def _alone(self, work: Callable[[], object]) -> None:
-        """Do what must be done while nobody has a transaction open."""
-        with self._gate.door:
+    def _exclusively(self, work: Callable[[], object]) -> None:
+        """Run `work` while no thread has a transaction open."""
+        with self._gate.closing:
             try:
-                if not self._gate.shut(patience=60.0):
+                if not self._gate.close(patience=60.0):
                     raise StoreError(f"{self.path} is being read for a minute; it cannot be opened anew meanwhile")
                 work()
             finally:
                 self._gate.open()
 
     @staticmethod
-    def _let_go(env: Any, fd: int) -> None:
+    def _close_files(env: Any, fd: int) -> None:
         if env is not None:
             env.close()
         if fd >= 0:
             os.close(fd)
 
-    def _opened(self, path: Path, fd: int) -> Any:
+    def _open_lmdb(self, path: Path, fd: int) -> Any:
         import lmdb
 
         self._lmdb = lmdb
@@ -248,14 +248,14 @@ class Environment:
         try:
             make_lock(path)
             env = lmdb.open(
-                os.fsencode(path),  # of a text it would refuse what is no UTF-8
+                os.fsencode(path),  # as bytes, because lmdb refuses a text that is not valid UTF-8
                 subdir=False,
                 map_size=size,
                 readonly=not self.writable,
                 create=False,
                 metasync=self._full_sync,
                 max_readers=MOST_READERS,
-                # A spare transaction keeps its place in the table of readers, and a forked child would give it away.
+                # A spare transaction keeps its slot in the table of readers, which a forked child would free.
                 max_spare_txns=0,
             )
         except OSError as error:
@@ -263,37 +263,37 @@ class Environment:
         except lmdb.Error as error:
             raise DamagedStore(f"{path} cannot be opened: {error}") from error
         if not place.is_same(path, fd):
-            # It was compacted and taken away just now, and LMDB, asked not to, made an empty one in its place.
+            # It was compacted and deleted just now, and LMDB made an empty file in its place, in spite of `create`.
             env.close()
-            take_away(path)
+            remove_files(path)
             raise FileNotFoundError(errno.ENOENT, "it was compacted", str(path))
         env.reader_check()
         return env
 
     @contextmanager
     def read(self) -> Iterator[ReadTransaction]:
-        """A snapshot for the length of the `with`. Values are views into it: copy what should stay."""
-        self._follow()
+        """A snapshot for the `with`. Values are views into it: copy those to be kept."""
+        self._follow_file()
         if self._env is None:
             yield PageFile(self._fd)
             return
         while True:
-            inside = self._gate.one_of_many()
+            inside = self._gate.enter()
             with inside:
-                txn = self._begin(inside)
+                txn = self._begin_read(inside)
                 if txn is not None:
                     with txn:
                         yield WriteTransaction(txn)
                     return
             self._wait(inside)
 
-    def _read(self, work: Callable[[ReadTransaction], T]) -> T:
-        """Run `work` in a read transaction. An interrupt ends the transaction wherever it comes."""
-        self._follow()
+    def _read_locked(self, work: Callable[[ReadTransaction], T]) -> T:
+        """Run `work` in a read transaction, which ends also at an interrupt."""
+        self._follow_file()
         for _ in range(_ATTEMPTS):
-            inside = self._gate.one_of_many()
+            inside = self._gate.enter()
             with inside:
-                txn = self._begin(inside)
+                txn = self._begin_read(inside)
                 if txn is not None:
                     with txn:
                         return work(WriteTransaction(txn))
@@ -301,15 +301,15 @@ class Environment:
         raise StoreError(f"{self.path} grows faster than it can be opened")
 
     def _wait(self, inside: AbstractContextManager[Any]) -> None:
-        """Wait until whoever is alone is through; if nobody is, another process grew the map."""
-        if self._gate.lets_in(inside):
+        """Wait until the gate is open. If it is, another process grew the map: adopt its size."""
+        if self._gate.admits(inside):
             self._adopt_size()
-        while not self._gate.lets_in(inside):
+        while not self._gate.admits(inside):
             self._gate.wait()
 
-    def _begin(self, inside: AbstractContextManager[Any]) -> Any:
-        """A read transaction; None if one is not let in, or another process grew the map."""
-        if not self._gate.lets_in(inside):
+    def _begin_read(self, inside: AbstractContextManager[Any]) -> Any:
+        """A read transaction; None if the gate is closed or another process grew the map."""
+        if not self._gate.admits(inside):
             return None
         lmdb = self._lmdb
         for _ in range(_ATTEMPTS):
@@ -323,23 +323,23 @@ class Environment:
         raise StoreError(f"{self.path} has {MOST_READERS} readers at once; no more fit in")
 
     def read_retried(self, work: Callable[[ReadTransaction], T]) -> T:
-        """Run `work` in one snapshot; without locks it is repeated until the snapshot stayed valid."""
+        """Run `work` in one snapshot. Without locks it is repeated until the snapshot stayed valid."""
         if self._env is not None:
             try:
-                return self._read(work)
+                return self._read_locked(work)
             except (BadPages, BadValue):
-                with self._named():
+                with self._naming_file():
                     raise
         for attempt in range(_ATTEMPTS):
-            self._follow()
-            made = self._attempt(work, last=attempt == _ATTEMPTS - 1)
+            self._follow_file()
+            made = self._read_unlocked(work, last=attempt == _ATTEMPTS - 1)
             if made is not None:
                 return made[0]
             time.sleep(0.002 * attempt)
         raise AssertionError("the last attempt answers or raises")
 
-    def _attempt(self, work: Callable[[ReadTransaction], T], *, last: bool) -> tuple[T] | None:
-        """Run `work` in a snapshot without locks; None if a writer reused its pages meanwhile."""
+    def _read_unlocked(self, work: Callable[[ReadTransaction], T], *, last: bool) -> tuple[T] | None:
+        """Run `work` in a snapshot without locks; None if a writer may have reused its pages meanwhile."""
         with held_back() as notices:
             try:
                 snapshot = PageFile(self._fd)
@@ -349,15 +349,15 @@ class Environment:
             except (BadPages, BadValue, SomatizeError, ValueError, struct.error) as error:
                 if not last and (isinstance(error, BadPages) or snapshot.stale):
                     return None
-                with self._named():
+                with self._naming_file():
                     raise
         for notice in notices:
             warn_of_record(notice)
         return (made,)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Damage that comes to light in here is said to be of this file."""
+    def _naming_file(self) -> Iterator[None]:
+        """Raise damage that is found inside with the path of this file."""
         try:
             yield
         except BadPages as error:
@@ -370,28 +370,28 @@ class Environment:
     def write(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work` in one transaction and commit it, synced to the disk.
 
-        `work` may run again, from the start, if the map has to grow. What it raises undoes all. Raises `NotWritten`.
+        `work` may run again if the map has to grow. If it raises, the transaction is aborted. Raises `NotWritten`.
         """
         if not self.writable:
             raise StoreReadOnly(f"{self.path.parent} may only be read")
         return self._service.run(lambda: self._write(work))
 
     def in_service_thread(self, work: Callable[[], T]) -> T:
-        """Run `work` in the service thread, where no other write and no signal handler comes in between."""
+        """Run `work` in the service thread, without other writes or signal handlers in between."""
         return self._service.run(work)
 
     def _write(self, work: Callable[[WriteTransaction], T]) -> T:
         import lmdb
 
         while True:
-            self._follow()
+            self._follow_file()
             try:
-                inside = self._gate.one_of_many()
-                with inside, self._named():
-                    if self._gate.lets_in(inside):
+                inside = self._gate.enter()
+                with inside, self._naming_file():
+                    if self._gate.admits(inside):
                         return self._transact(work)
                 self._gate.wait()
-            except _Moved:
+            except _Replaced:
                 continue
             except lmdb.MapFullError:
                 self._grow()
@@ -403,66 +403,66 @@ class Environment:
                 raise NotWritten(*_cause(error, self.directory), str(self.path)) from error
 
     def _transact(self, work: Callable[[WriteTransaction], T]) -> T:
-        with self._env.begin(write=True, buffers=True) as txn:  # which commits, or aborts where something is raised
-            if not self._generation.is_last():  # compacted while this waited for its turn
-                if not self._generation.is_at_home() and self._where_now() is None:
+        with self._env.begin(write=True, buffers=True) as txn:  # commits, or aborts if anything is raised
+            if not self._file.is_current():  # compacted while this waited for the write lock
+                if not self._file.has_directory() and self._find_directory() is None:
                     raise place.gone_error(self.directory)
-                raise _Moved
+                raise _Replaced
             return work(WriteTransaction(txn))
 
     def _grow(self) -> None:
-        # Doubling may be too little for one large value; then the next attempt comes here again.
+        # Doubling may not suffice for a large value; then the next attempt doubles again.
         self._resize(self._env.info()["map_size"] * 2)
 
     def _adopt_size(self) -> None:
-        """Take the size that another process gave the map."""
+        """Adopt the map size that another process set."""
         self._resize(0)
 
     def _resize(self, size: int) -> None:
-        self._alone(lambda: self._env.set_mapsize(size))
+        self._exclusively(lambda: self._env.set_mapsize(size))
 
     def compact(self) -> None:
-        """Give free space back to the disk: write a copy without it, which takes the file's place.
+        """Give free space back to the disk: replace the file by a compacted copy.
 
-        Others may read and write meanwhile; they go on in the successor by themselves.
+        Other processes may read and write meanwhile; writes wait, and transactions that follow use the new file.
         """
         self._service.run(self._compact)
 
     def _compact(self) -> None:
-        self._follow()
-        txn = self._env.begin(write=True)  # nobody writes to the old file once its successor is there
+        self._follow_file()
+        txn = self._env.begin(write=True)  # excludes writes to the old file
         try:
-            if self._generation.is_last():
-                self._generation.succeed(self.copy_to)
+            if self._file.is_current():
+                self._file.replace_with(self.copy_to)
         finally:
             txn.abort()
-        self._follow()
+        self._follow_file()
 
     def sweep(self) -> None:
-        """Clear away the marks of readers that were killed; they would keep old pages from being used again.
+        """Free the slots of killed readers, which keep old pages from being reused.
 
-        And map the file anew unless somebody here reads: pages that were looked at stay with the process else.
+        Also map the file anew unless a thread reads, so that the pages read so far leave the memory of the process.
         """
         if self._env is None:
             return
         self._env.reader_check()
-        with self._gate.door:
+        with self._gate.closing:
             try:
-                if self._gate.shut(patience=0.0):
+                if self._gate.close(patience=0.0):
                     self._env.set_mapsize(0)
             finally:
                 self._gate.open()
 
     def copy_to(self, target: Path) -> None:
-        """Write a compacted copy of one snapshot to a new file, also while others write."""
+        """Write a compacted copy of a snapshot to a new file, also while others write."""
         if self._env is None:
             raise StoreReadOnly(f"{self.path.parent} may only be read without locks; copy it as files")
         file = FileIO(target, "xb")
         try:
-            inside = self._gate.one_of_many()
+            inside = self._gate.enter()
             while True:
                 with inside:
-                    if self._gate.lets_in(inside):
+                    if self._gate.admits(inside):
                         self._env.copyfd(file.fileno(), compact=True)
                         break
                 self._gate.wait()
@@ -473,60 +473,56 @@ class Environment:
             file.close()
 
     def close(self) -> None:
-        """Unmap the file. Call it where nobody has a transaction: within `shut`, or in a forked child."""
+        """Unmap the file. Call it inside `closed_gate`, or in a forked child."""
         self._service.stop()
         env, fd = self._env, self._fd
         self._env, self._fd = None, -1
-        self._let_go(env, fd)
+        self._close_files(env, fd)
 
     @contextmanager
-    def shut(self, patience: float) -> Iterator[bool]:
-        """Let other threads begin no transaction; gives whether those that go on ended within so many seconds."""
-        with self._gate.door:
+    def closed_gate(self, patience: float) -> Iterator[bool]:
+        """Keep other threads from beginning transactions; yields whether the open ones ended within so many seconds."""
+        with self._gate.closing:
             try:
-                yield self._gate.shut(patience)
+                yield self._gate.close(patience)
             finally:
                 self._gate.open()
 
-    def has_me(self) -> bool:
-        """Whether this thread has a transaction open."""
-        return self._gate.has_me()
-
     def before_fork(self) -> None:
-        """Let no transaction be open at the moment of a fork: the child would share it."""
-        self._gate.door.acquire()
-        self._gate.shut(patience=5.0)
+        """End all transactions before a fork, because the child would share them."""
+        self._gate.closing.acquire()
+        self._gate.close(patience=5.0)
 
     def after_fork(self) -> None:
-        """Go on, in the parent."""
+        """Allow transactions again, in the parent."""
         self._gate.open()
-        self._gate.door.release()
+        self._gate.closing.release()
 
 
-class _Moved(Exception):
-    """The file was compacted, and its successor is to be used."""
+class _Replaced(Exception):
+    """The file was compacted or replaced, and must be opened anew."""
 
 
 class BadValue(DamagedStore):
-    """A value that does not carry its checksum."""
+    """A value whose checksum does not match."""
 
 
 def _cause(error: Exception, directory: Path) -> tuple[int, str]:
     codes = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
     known = next((code for code in codes if os.strerror(code) in str(error)), errno.EIO)
     if known == errno.EIO and place.is_full(directory):
-        known = errno.ENOSPC  # of what fitted in part LMDB says only that it failed
+        known = errno.ENOSPC  # LMDB reports a partial write without a reason
     return known, os.strerror(known)
 
 
 def create(path: Path) -> None:
-    """Make an empty LMDB file and its lock file, complete when this returns. Raises OSError where there is no room."""
+    """Make an empty LMDB file and its lock file. Raises OSError."""
     import lmdb
 
     try:
         env = lmdb.open(os.fsencode(path), subdir=False, map_size=1 << 20, lock=False, sync=False)
         try:
-            with env.begin(write=True) as txn:  # so that both meta pages and the format of the tree are there
+            with env.begin(write=True) as txn:  # writes both meta pages and the format of the tree
                 txn.put(b"\x00", b"")
         finally:
             env.close()

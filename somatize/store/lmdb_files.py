@@ -1,14 +1,14 @@
-"""The files of an LMDB database: generations made by compaction, and pages read without mapping.
+"""LMDB files: their replacement by compaction, their lock files, and a reader of their pages that does not map them.
 
-Of two generations the higher number counts. A process with an old one open must notice that before each transaction,
-even after several compactions: what it wrote to a removed file would be lost.
+A compaction makes a file with the next number, and the highest number counts. A process that has an older file open
+must notice that before each transaction, even after several compactions, because writes to a deleted file are lost.
 
-LMDB trusts its file: a page number from a damaged page makes the process die of a signal, with no exception to
-catch. So a file is walked with this before it is mapped (`verify`), and where LMDB's lock file may not be written
-(a read-only directory) this is the reader: a page that a writer reused meanwhile is at worst an error here.
+LMDB trusts its file: a damaged page number kills the process with a signal. So pages are verified before a file is
+mapped (`verify`). `PageFile` is also the reader if LMDB's lock file is not writable, as in a read-only directory.
+Opening it with ``lock=False`` would be shorter, but then a page that a writer reuses during a read could kill the
+reader, too; here it is at worst an error, and the read is repeated.
 
-Only what a store uses is understood: one database of plain keys. Numbers are little-endian, as in LMDB on the
-machines this runs on.
+Only what a store uses is supported: one database with plain keys, little-endian.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ from . import directory as place
 
 MOST_READERS = 1022
 LOCK_BYTES = 64 * (MOST_READERS + 2)
-"""The length of LMDB's lock file: a place for each reader, and what comes before them."""
+"""The size of LMDB's lock file: a header, and a slot for each reader."""
 
 
-class Generation:
-    """One of these files, as it was when it was opened."""
+class LmdbFile:
+    """The identity of an open LMDB file and of its directory."""
 
-    __slots__ = ("_directory", "_home", "_inode", "_name", "_place", "_successor", "path")
+    __slots__ = ("_directory", "_identity", "_inode", "_name", "_place", "_successor", "path")
 
     def __init__(self, directory: Path, name: str, path: Path, fd: int) -> None:
         """The file at `path`, which is open as `fd`."""
         self.path = path
         self._directory = directory
         self._name = name
-        self._home = place.identity(directory)
+        self._identity = place.identity(directory)
         self._inode = os.fstat(fd).st_ino
         self._place, self._successor = str(path), str(place.successor(path))
 
-    def moved_to(self, directory: Path) -> Generation:
-        """The same file, after its directory was moved."""
-        made = Generation.__new__(Generation)
+    def moved_to(self, directory: Path) -> LmdbFile:
+        """The same file after its directory was moved."""
+        made = LmdbFile.__new__(LmdbFile)
         made.path = directory / self.path.name
-        made._directory, made._name, made._home, made._inode = directory, self._name, self._home, self._inode
+        made._directory, made._name, made._identity, made._inode = directory, self._name, self._identity, self._inode
         made._place, made._successor = str(made.path), str(place.successor(made.path))
         return made
 
-    def is_last(self) -> bool:
-        """Whether the file still lies in its place, and no successor does."""
-        # Asked before each transaction, and hardly ever false: `exists` would raise and catch an error.
+    def is_current(self) -> bool:
+        """Whether the path still leads to this file, and there is no successor."""
+        # Called before each transaction and hardly ever false; `Path.exists` would raise and catch an error.
         try:
             return os.stat(self._place).st_ino == self._inode and not os.access(self._successor, os.F_OK)  # noqa: PTH116
         except FileNotFoundError:
             return False
 
-    def is_at_home(self) -> bool:
-        """Whether its directory is still there, and not another in its place."""
-        return place.identity(self._directory) == self._home
+    def has_directory(self) -> bool:
+        """Whether the path of the directory still leads to the same directory."""
+        return place.identity(self._directory) == self._identity
 
-    def succeed(self, copy_to: Callable[[Path], None]) -> None:
-        """Put the file that `copy_to` writes in its place. Nobody may write meanwhile, or do the same."""
+    def replace_with(self, copy_to: Callable[[Path], None]) -> None:
+        """Replace the file by one that `copy_to` writes. The caller excludes writes and other compactions."""
         for left in self._directory.glob(f".making-{self._name}.*"):
-            left.unlink(missing_ok=True)  # by one that was killed
+            left.unlink(missing_ok=True)  # left by a killed compaction
         making = self.path.with_name(f".making-{self.path.name}.{os.getpid()}")
         try:
             copy_to(making)
@@ -77,15 +77,15 @@ class Generation:
         finally:
             making.unlink(missing_ok=True)
         place.sync(self._directory)
-        # The oldest first, so that at any moment each is gone or has a successor.
+        # The oldest first, so that at any moment each file is gone or has a successor.
         for old in place.generations(self._directory, self._name)[:-1]:
-            take_away(old)
+            remove_files(old)
 
 
 def make_lock(path: Path) -> None:
-    """Make the lock file of an LMDB file, or what it lacks of one. Raises OSError where there is no room.
+    """Make the lock file of an LMDB file, or allocate what an existing one lacks. Raises OSError if the disk is full.
 
-    LMDB makes it with holes and maps it: where the disk has no room for a hole, the process dies at its first touch.
+    LMDB would make it with holes and map it; on a full disk, writing to a hole of the map kills the process.
     """
     lock = path.with_name(f"{path.name}-lock")
     try:
@@ -99,13 +99,13 @@ def make_lock(path: Path) -> None:
             os.posix_fallocate(fd, 0, LOCK_BYTES)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # else it is a file system that cannot do this
+                raise  # other errors: the file system does not support this
         finally:
             os.close(fd)
 
 
 def _link_zeros(lock: Path) -> None:
-    # Made whole and then linked into place: another process may make it too, and use it at once.
+    # Made complete and then linked: another process may make it too, and use it at once.
     making = lock.with_name(f".making-{lock.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         making.write_bytes(bytes(LOCK_BYTES))
@@ -117,13 +117,15 @@ def _link_zeros(lock: Path) -> None:
         making.unlink(missing_ok=True)
 
 
-def take_away(path: Path) -> None:
-    """Remove an LMDB file, and the lock file beside it."""
+def remove_files(path: Path) -> None:
+    """Delete an LMDB file and its lock file."""
     for one in (path, path.with_name(f"{path.name}-lock")):
         one.unlink(missing_ok=True)
 
 
-_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper; on an overflow page the last two are its length
+_PAGE = struct.Struct(
+    "<QHHHH"
+)  # number, pad, flags, lower, upper; the last two are a length on overflow pages
 _EXTENT = struct.Struct("<I")
 _META = struct.Struct("<II16x48xIHHQQQQQQQ")  # magic, version, the main database (8 fields), last page, txn
 _FREE = struct.Struct("<IHHQQQQQ")
@@ -137,7 +139,7 @@ _HEAD = 16
 
 
 class BadPages(Exception):
-    """The file is no LMDB file, is damaged, or was being written."""
+    """The file is not an LMDB file, is damaged, or was written to during the read."""
 
 
 class _Meta(NamedTuple):
@@ -149,7 +151,7 @@ class _Meta(NamedTuple):
 
 
 class PageFile:
-    """One snapshot of an LMDB file, read page by page. Takes no lock and writes nothing."""
+    """A snapshot of an LMDB file, read page by page without locks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -158,9 +160,9 @@ class PageFile:
 
     @property
     def stale(self) -> bool:
-        """Whether a writer may have reused pages of this snapshot since.
+        """Whether a writer may have reused pages of this snapshot.
 
-        LMDB reuses what transaction T freed from T + 3 on when it sees no reader, and writes before it publishes.
+        Without readers, LMDB reuses the pages that transaction T freed from T + 3 on, and writes before it publishes.
         """
         return self._newest().txn > self._meta.txn + 1
 
@@ -176,7 +178,7 @@ class PageFile:
             yield from self._below(self._meta.root, start, 0)
 
     def verify(self, budget: int) -> None:
-        """Walk at most `budget` pages of both trees; raise `BadPages` at the first that is not as LMDB left it."""
+        """Check at most `budget` pages of both trees; raises `BadPages` at the first invalid one."""
         left = budget
         for root in (self._meta.root, self._meta.free_root):
             waiting = [(root, 0)] if root != _NONE else []
@@ -220,7 +222,7 @@ class PageFile:
 
     def _nodes(self, number: int, page: bytes) -> tuple[int, list[int]]:
         found, _, flags, lower, upper = _PAGE.unpack_from(page)
-        flags &= ~0x10  # "dirty", which is not always taken back
+        flags &= ~0x10  # "dirty", which is not always cleared
         if found != number or flags not in (_BRANCH, _LEAF) or not _HEAD <= lower <= upper <= len(page) or lower % 2:
             raise BadPages(f"its page {number} is not a page of the tree")
         offsets = list(memoryview(page)[_HEAD:lower].cast("H"))
@@ -229,7 +231,7 @@ class PageFile:
         return flags, offsets
 
     def _children(self, number: int, depth: int) -> list[int]:
-        """The pages below this one, after all that can be checked on it was."""
+        """Check a page; returns the numbers of its child pages."""
         page = self._page(number)
         flags, offsets = self._nodes(number, page)
         if depth > 40:
@@ -246,7 +248,7 @@ class PageFile:
         return []
 
     def _extent(self, number: int, length: int) -> int:
-        """The position of a large value's bytes, after its first page was checked."""
+        """Check the first page of a large value; returns the offset of its bytes."""
         size = self._meta.size
         head = os.pread(self._fd, _HEAD, number * size) if 2 <= number < self._meta.pages else b""
         if len(head) < _HEAD:
@@ -293,9 +295,9 @@ class PageFile:
 
 
 def verify(path: Path, budget: int) -> None:
-    """Raise `DamagedStore` unless the file is as LMDB leaves its files, as far as `budget` pages show.
+    """Check at most `budget` pages of an LMDB file; raises `DamagedStore`.
 
-    A file that is being written meanwhile is looked at again until it holds still.
+    A file that is written to meanwhile is checked again until it no longer changes.
     """
     wrong, was = "", None
     for attempt in range(10):
@@ -310,7 +312,7 @@ def verify(path: Path, budget: int) -> None:
         finally:
             os.close(fd)
         written = now.st_mtime_ns, now.st_size
-        if written == was:  # nobody wrote during this look, which began later than a clock of files can tell
+        if written == was:  # unchanged since the last check, which began later than the resolution of file times
             break
         was = written
         time.sleep(0.01 * (attempt + 1))

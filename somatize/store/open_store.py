@@ -323,7 +323,7 @@ class Opened:
             pass  # only times of use are lost, on a full disk
         environments = [one for one in (self.records, self._values) if one is not None]
         with ExitStack() as stack:
-            if not all(stack.enter_context(one.shut(_PATIENCE)) for one in environments):
+            if not all(stack.enter_context(one.closed_gate(_PATIENCE)) for one in environments):
                 return False
             for environment in environments:
                 environment.close()

@@ -70,7 +70,7 @@ def test_a_file_that_goes_while_it_is_opened_is_not_made_anew(
     with Store(place) as store, Recorder(store, run="r") as recorder:
         G.forward(1, watching=recorder)
 
-    opened, times = lmdb_environment.Environment._opened, iter([2])
+    opened, times = lmdb_environment.Environment._open_lmdb, iter([2])
 
     def work(report: Callable[[str], None]) -> None:
         mine = Store(place)
@@ -82,7 +82,7 @@ def test_a_file_that_goes_while_it_is_opened_is_not_made_anew(
             assert child(work).end(None)[0] == 0
         return opened(self, path, fd)
 
-    monkeypatch.setattr(lmdb_environment.Environment, "_opened", gone)
+    monkeypatch.setattr(lmdb_environment.Environment, "_open_lmdb", gone)
     assert [row["forwards"] for row in runs(place)] == [1]
     assert names(place) == ["records.2.lmdb", "records.2.lmdb-lock"]
     assert Store(place).check() == []
