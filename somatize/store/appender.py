@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from os import write
@@ -242,8 +243,8 @@ class Appender:
         said: EntryContent,
         keep: bool = True,
         written: Callable[[], object] | None = None,
-    ) -> bool:
-        """Append an entry, or keep it in memory until the disk takes it; True if it is in the journal.
+    ) -> None:
+        """Append an entry, or keep it in memory until the disk takes it.
 
         `written` is called when the entry is in the journal, also after an interrupt; then perhaps twice.
         """
@@ -252,21 +253,16 @@ class Appender:
         if not self.backlog:
             try:
                 self._append(pending, kind, time_ns() // 1000, said, written)
-                return True
+                return
             except OSError as error:
                 self._warn_once(error)
         if keep:
             self.backlog.add(pending, kind, time_ns() // 1000, said)
-        return False
 
     def _refusal(self, pending: Pending | None) -> RecorderClosed | RecordLost:
         if self.exiting and pending is not None:
             return RecordLost(f"the process ends: a forward of run {self.name!r} that goes on is not recorded any more")
         return RecorderClosed(f"the recorder of run {self.name!r} is closed; nothing more can be said to it")
-
-    def _keep_in_memory(self, error: OSError, pending: Pending, kind: int, said: EntryContent) -> None:
-        self._warn_once(error)
-        self.backlog.add(pending, kind, time_ns() // 1000, said)
 
     def _append(
         self,
@@ -280,7 +276,9 @@ class Appender:
         gate = self.gate
         try:
             if known is None:
-                number = gate.take()
+                gate.enter()
+                number = gate.count[0]
+                gate.count[0] = number + 1
             data = pack_entry(kind, number if known is None else known, when, said)
             self._append_whole(data)
             if pending is not None and known is None:
@@ -326,10 +324,6 @@ class Appender:
             return True
         return False
 
-    def _advance(self, before: int, size: int) -> None:
-        """Note that an entry of `size` bytes was appended at `before`, unless a signal handler wrote others first."""
-        self.pen.size = before + size if self.pen.size == before else os.fstat(self.pen.fd).st_size
-
     def _leave_gate(self) -> None:
         try:
             self.gate.leave()
@@ -339,13 +333,17 @@ class Appender:
 
     def _append_whole(self, data: bytes) -> None:
         """Append `data` whole, to a new journal file if this one is full. Raises OSError with nothing appended."""
-        if self.pen.fd >= 0 and os.fstat(self.pen.fd).st_size > self.pen.size:
-            os.ftruncate(self.pen.fd, self.pen.size)  # a write that stopped half way
         if self.pen.size > ROTATE or self.pen.fd < 0:
             self.start_journal()
-        size = len(data)
-        write_whole(self.pen.fd, data, self.pen.size)
-        self.pen.size += size  # of now, without a call in between: a signal's handler may have written meanwhile
+        at, size = self.pen.size, len(data)
+        try:
+            write_whole(self.pen.fd, data, at)
+        except OSError:
+            if os.fstat(self.pen.fd).st_size > at:
+                self.pen.size = sys.maxsize  # a torn entry ends this file: the next entry begins another
+            raise
+        # A signal handler that closes the writer may have written and counted other entries meanwhile.
+        self.pen.size = at + size if self.pen.size == at else os.fstat(self.pen.fd).st_size
 
     # -- when the disk does not take it
 

@@ -123,9 +123,7 @@ def remove_files(path: Path) -> None:
         one.unlink(missing_ok=True)
 
 
-_PAGE = struct.Struct(
-    "<QHHHH"
-)  # number, pad, flags, lower, upper; the last two are a length on overflow pages
+_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper; the last two are a length on overflow pages
 _EXTENT = struct.Struct("<I")
 _META = struct.Struct("<II16x48xIHHQQQQQQQ")  # magic, version, the main database (8 fields), last page, txn
 _FREE = struct.Struct("<IHHQQQQQ")

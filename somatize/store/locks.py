@@ -189,20 +189,16 @@ class RunGate(Alone):
             time.sleep(0.001)
         self.flags[SEVERAL] = _JOINED
 
-    def take(self) -> int:
-        """Take the next number. Call it with `lock` held, write the number, and call `leave` in any case."""
-        flags = self.flags
-        flags[BUSY] = 1
-        if flags[SEVERAL]:
-            self.hold()
-        number = self.count[0]
-        self.count[0] = number + 1
-        return number
+    def enter(self) -> None:
+        """Begin to take a number: exclude other processes until `leave`, which is to be called in any case.
 
-    def hold(self) -> None:
-        """Exclude other processes until `leave`."""
-        self._holding = True  # first: releasing a lock that is not held does no harm
-        self._locks.hold(self._offset)
+        The caller holds `lock`. The number is ``count[0]``, which the caller increments itself: the result of a method
+        that does so would be lost to an interrupt as it returns.
+        """
+        self.flags[BUSY] = 1
+        if self.flags[SEVERAL]:
+            self._holding = True  # first: releasing a lock that is not held does no harm
+            self._locks.hold(self._offset)
 
     def give_back(self, number: int) -> None:
         """Give back a number that was not written; call it before `leave`."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from os import write
 from sys import getrefcount
-from time import monotonic, time_ns
+from time import monotonic
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from somatize.errors import RecordLost
 from somatize.utils.notices import warn_of_record
 
 from . import locks, record_format
-from .appender import ROTATE, Appender, ForwardPart, Pending, is_end
+from .appender import Appender, ForwardPart, Pending, is_end
 from .commit import commit_rows, committer_of
-from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD, pack_rest, pack_start
-from .locks import BUSY, SEVERAL
+from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD
 from .open_store import Reference, in_service_thread
 from .record_format import LOST, OPEN
 from .rows import JournalRows
@@ -107,50 +104,16 @@ class Writer(Appender):
                 raise self._refusal(pending)
             return
         self.current = pending
-        facts = pending.facts
-        body, nodes, texts = self.packer.pack(facts)
-        summary = b"" if texts is None else self.packer.summary(texts)
-        if pending.parted or self.backlog.entries or self._closed:
-            self._write_entry(
-                pending,
-                END if pending.parted else RECORD,
-                (state, nodes, took_us, summary, body),
-                written=pending.mark_over,
-            )
-        else:
-            when, at, number, data = time_ns() // 1000, self.pen.size, -1, b""
-            gate = self.gate
-            flags, count = gate.flags, gate.count
-            try:
-                flags[BUSY] = 1  # as in `RunGate.take`
-                if flags[SEVERAL]:
-                    gate.hold()
-                number = count[0]
-                count[0] = number + 1
-                rest = pack_rest(RECORD, state, len(summary), nodes, number, when, took_us) + summary + body
-                data = pack_start(len(rest), crc32(rest)) + rest
-                size = len(data)
-                if at > ROTATE or write(self.pen.fd, data) != size:
-                    self._append_whole(data)
-                else:
-                    self._advance(at, size)
-                pending.number = number
-                pending.over = True
-            except OSError as error:
-                if number >= 0:
-                    gate.give_back(number)
-                self._keep_in_memory(error, pending, RECORD, (state, nodes, took_us, summary, body))
-            except BaseException:
-                self.current = None
-                self._finish_interrupted(pending, number, data, pending.mark_over)
-                if pending.over:
-                    self.pending.discard(pending)
-                raise
-            finally:
-                self._leave_gate()
-        pending.over, self.current = True, None
-        self.pending.discard(pending)
-        facts.clear()
+        body, nodes, texts = self.packer.pack(pending.facts)
+        said = (state, nodes, took_us, self.packer.summary(texts), body)
+        try:
+            self._write_entry(pending, END if pending.parted else RECORD, said, written=pending.mark_over)
+            pending.over = True  # also if the entry is kept in memory
+        finally:
+            self.current = None
+            if pending.over:
+                self.pending.discard(pending)
+        pending.facts.clear()
 
     def import_forward(self, pending: Pending, state: int, took_us: int, when: int) -> None:
         """Write the record of a forward that ended elsewhere, at `when` in µs since 1970, with the next number.
@@ -177,24 +140,7 @@ class Writer(Appender):
 
     def _add_fact(self, pending: Pending, fact: Fact, given: Mapping[str, Any]) -> None:
         body, summary, _ = self.packer.pack_one(fact, given)
-        number = pending.number
-        if number is None or self.backlog.entries or self._closed:
-            self._write_entry(pending, LATE, (0, 0, NO_TIME, summary, body))
-            return
-        when, at, data = time_ns() // 1000, self.pen.size, b""
-        try:
-            rest = pack_rest(LATE, 0, len(summary), 0, number, when, NO_TIME) + summary + body
-            data = pack_start(len(rest), crc32(rest)) + rest
-            size = len(data)
-            if at > ROTATE or write(self.pen.fd, data) != size:
-                self._append_whole(data)
-            else:
-                self._advance(at, size)
-        except OSError as error:
-            self._keep_in_memory(error, pending, LATE, (0, 0, NO_TIME, summary, body))
-        except BaseException:
-            self._is_written(data)
-            raise
+        self._write_entry(pending, LATE, (0, 0, NO_TIME, summary, body))
 
     def add_run_fact(self, fact: Fact) -> None:
         """Write a fact of the run as a whole."""

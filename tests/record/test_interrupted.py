@@ -18,8 +18,8 @@ WRITING = ("recorder.py", "writer.py", "record_format.py", "locks.py", "appender
 STEPS = (
     "opens", "open_forward", "closed", "duration", "end_forward", "pack", "summary", "leave", "__call__", "add_fact",
     "say",
-    "write_ordinary_record", "write_ordinary_fact", "_write_entry", "_append", "_append_whole", "take", "pack_one",
-    "alone", "_end_forward", "_add_fact", "_leave_gate", "_advance",
+    "write_ordinary_record", "write_ordinary_fact", "_write_entry", "_append", "_append_whole", "enter", "pack_one",
+    "alone", "_end_forward", "_add_fact", "_leave_gate",
 )
 # fmt: on
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import errno
 import itertools
 import os
 import resource
@@ -546,8 +547,7 @@ def test_an_open_task_is_no_part_of_a_record(way: str, store: Store) -> None:
 
 
 def test_a_full_journal_is_followed_by_the_next(way: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("appender", "writer"):
-        monkeypatch.setattr(f"somatize.store.{module}.ROTATE", 2000)
+    monkeypatch.setattr("somatize.store.appender.ROTATE", 2000)
     recorder = Recorder(store, run="r", summarising=["loss"])
     for step in range(50):
         told_to(recorder, {"fact": "ran", "node": "n" * 20, "took_us": "1"}, LAST)
@@ -556,6 +556,19 @@ def test_a_full_journal_is_followed_by_the_next(way: str, store: Store, monkeypa
     recorder.close()
     assert curve(store, "r") == [(step, step / 2) for step in range(50)]
     assert [len(list(facts(store, "r", step))) for step in range(50)] == [3] * 50
+
+
+@contextlib.contextmanager
+def room_for(path: Path, size: int) -> Iterator[None]:
+    """A file takes so many bytes more, and no others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_write_that_the_disk_takes_in_part_is_undone(
@@ -567,24 +580,47 @@ def test_a_write_that_the_disk_takes_in_part_is_undone(
     store.opened.flush()
     writer = recorder._writer
     path = writer.opened.journals / journal.file_name(writer.id, 0)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = path.stat().st_size
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30, hard))
-    try:
+    with room_for(path, 30):
         told_to(recorder, {"fact": "ran", "node": "a"}, LAST)
         assert path.stat().st_size == size
         recorder({"fact": "loss", "value": 0.5})
         assert path.stat().st_size == size
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
     told_to(recorder, LAST)
     recorder({"fact": "loss", "value": 1.5})
     recorder.close()
     assert "kept in memory" in str(recwarn.pop(Warning).message)
     assert [row["state"] for row in forwards(store, "r")] == ["ok"] * 3
     assert curve(store, "r") == [(1, 0.5), (2, 1.5)]
+    assert store.check() == []
+
+
+def test_a_torn_entry_that_cannot_be_undone_ends_its_journal(
+    way: str, store: Store, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    def refuses(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(commit, "EVERY", 3600.0)
+    recorder = Recorder(store, run="r", summarising=["loss"])
+    recorder._teller.wait()
+    told_to(recorder, LAST)
+    writer = recorder._writer
+    first, second = (writer.opened.journals / journal.file_name(writer.id, number) for number in (0, 1))
+    size = first.stat().st_size
+    with room_for(first, 30), monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", refuses)
+        told_to(recorder, {"fact": "ran", "node": "a"}, LAST)
+        assert (first.stat().st_size, second.exists()) == (size + 30, False)
+    told_to(recorder, LAST)
+    recorder({"fact": "loss", "value": 1.5})
+    writer.drain()
+    assert second.exists()
+    assert [row["state"] for row in forwards(store, "r")] == ["ok"] * 3
+    recorder.close()
+    assert "kept in memory" in str(recwarn.pop(Warning).message)
+    assert [row["state"] for row in forwards(store, "r")] == ["ok"] * 3
+    assert curve(store, "r") == [(2, 1.5)]
     assert store.check() == []
 
 
