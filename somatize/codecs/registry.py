@@ -147,9 +147,14 @@ def library_kind(cls: type) -> str | None:
 
 def kind_of(cls: type) -> TypeCodec | None:
     """The codec for a type that is neither a container nor a scalar of Python's, or None."""
-    door = arrow if cls is arrow.Joined else _DOORS.get(cls.__module__.partition(".")[0])
+    door = frame_codecs(cls)
     found = door.kind_of(cls) if door is not None else None
     return found or objects.kind_of(cls)
+
+
+def frame_codecs(cls: type) -> Any:
+    """The module with the codecs of a type of pandas, polars or pyarrow; None for any other type."""
+    return arrow if cls is arrow.Joined else _DOORS.get(cls.__module__.partition(".")[0])
 
 
 def kind_named(name: str) -> TypeCodec | None:
@@ -159,7 +164,7 @@ def kind_named(name: str) -> TypeCodec | None:
     return kinds.get(name)
 
 
-# Each asks for its library when a value of it is at hand.
+# Each module imports its library only once a value of it is at hand.
 _DOORS: dict[str, Any] = {"pandas": pandas_frames, "polars": polars_frames, "pyarrow": arrow}
 
 

@@ -20,12 +20,12 @@ import stat
 import sys
 import types
 from array import array
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from somatize.codecs import arrays, arrow, objects, pandas_frames, polars_frames, tensors
-from somatize.codecs.registry import by_type, library_kind, named
+from somatize.codecs import arrays, arrow, objects, polars_frames, tensors
+from somatize.codecs.registry import by_type, frame_codecs, library_kind, named
 from somatize.codecs.standard_types import BUILTIN
 from somatize.errors import NotKeepable, Unnameable
 
@@ -121,14 +121,9 @@ def class_words(cls: type) -> list[str]:
     return [module_in_names(cls.__module__), cls.__qualname__]
 
 
-def _plain(kind: str) -> Callable[[Any], Expansion]:
+def _plain(kind: str, order: int = SEQUENCE) -> Callable[[Any], Expansion]:
     marker = worded(kind)
-    return lambda value: Expansion(marker, list(value))
-
-
-def _unordered(kind: str) -> Callable[[Any], Expansion]:
-    marker = worded(kind)
-    return lambda value: Expansion(marker, list(value), SET)
+    return lambda value: Expansion(marker, list(value), order)
 
 
 def _pairs(kind: str) -> Callable[[Any], Expansion]:
@@ -180,15 +175,14 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     list: _plain("list"),
     tuple: _plain("tuple"),
     dict: _pairs("dict"),
-    set: _unordered("set"),
-    frozenset: _unordered("frozenset"),
+    set: _plain("set", SET),
+    frozenset: _plain("frozenset", SET),
     # By what they show: it is at hand, in `copy()` of the one and `mapping` of the others, and may be a defaultdict.
     types.MappingProxyType: _dumped("mappingproxy", gc.get_referents),
     **{type(view): _dumped(type(view).__name__, gc.get_referents) for view in _VIEWS},
     OrderedDict: _dumped("OrderedDict", _ordered),
     defaultdict: _dumped("defaultdict", _default),
     Counter: _dumped("Counter", _counter),
-    deque: _dumped("deque", lambda value: [list(value), value.maxlen]),
     bytearray: _memory("bytearray"),
     array: _typed_array,
     re.Pattern: _dumped("pattern", lambda value: [value.pattern, value.flags]),
@@ -239,11 +233,8 @@ def _of_library(value: Any, cls: type) -> Expansion | None:
         return _of_numpy(value, cls)
     if cls.__module__.startswith("torch"):
         return _of_torch(value, cls)
-    door = arrow if cls is arrow.Joined else _FRAMES.get(cls.__module__.partition(".")[0])
+    door = frame_codecs(cls)
     return None if door is None else _of_frames(value, cls, door)
-
-
-_FRAMES: dict[str, Any] = {"pandas": pandas_frames, "polars": polars_frames, "pyarrow": arrow}
 
 
 def _of_frames(value: Any, cls: type, door: Any) -> Expansion | None:
