@@ -281,7 +281,8 @@ def power(number: float) -> str:
 def each_took(several: Sequence[float | None]) -> list[str | None]:
     """`took` for each duration; fast for the commonest, because it runs ten times a second."""
     return [
-        None if us is None else f"{us / 1e3:.3g} ms" if 999.5 <= us < 999.5e3 else took(us)  # as `took` has it
+        # The same operations as in `units.duration`: others differ at 999.5 µs.
+        None if us is None else f"{us / 1e6 * 1e3:.3g} ms" if 0.9995e-3 <= us / 1e6 < 0.9995 else took(us)
         for us in several
     ]
 

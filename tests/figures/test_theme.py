@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from somatize.errors import FigureError
@@ -184,6 +184,7 @@ def test_an_axis_of_durations_has_the_unit_that_fits(longest, unit):
 
 
 @given(st.lists(st.floats(0, 1e10) | st.none()))
+@example([999.5, 999.4999999, 999.5e3, 1000.0])
 def test_durations_are_said_alike_one_by_one_and_together(several):
     assert theme.each_took(several) == [None if us is None else theme.took(us) for us in several]
 
