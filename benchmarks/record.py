@@ -266,7 +266,7 @@ def many_runs() -> None:
                 sink = recorder.opens(None)
                 sink.tell(FACTS[-1])
                 sink.closed()
-        limit("runs, of 1000", 1000 * min(timed(lambda: runs(store)) for _ in range(5)), "ms", 5)
+        limit("runs, of 1000", 1000 * min(timed(lambda: runs(store)) for _ in range(5)), "ms", 10)
         store.close()
 
 

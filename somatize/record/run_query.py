@@ -48,6 +48,7 @@ def runs(
     reason, or None, and `ended` when; `launches` counts how often it was begun; `tags` and `note` mark it. Of each
     number that is summarised or named in `of` there are ``loss.last``, ``loss.min`` and ``loss.max``, the forwards of
     these (``loss.max_at``), and ``loss.odd``, the count of values that were no finite number, if there were any.
+    Of a run that another process records they are as of its last commit, a quarter of a second ago at most.
     `config` names the keys that are columns too, as ``config.optim.lr``; it takes patterns such as ``"optim.*"``.
 
     `where` is a function of a row or a condition (`somatize.record.run_filter`), and `sort` a column or several, ``-``
@@ -158,7 +159,7 @@ def _rows(view: StoreSnapshot, *, configured: bool) -> tuple[list[dict[str, Any]
             lines = RunLines(view, run)
             row = run_row(lines)
             missing = row.pop("holes")
-            _add_summary(row, vars(lines.summary()), configured=configured)
+            _add_summary(row, vars(lines.summary(exact=False)), configured=configured)
         else:
             _, known, broke, interrupted, lost, took, first, last, highest, _ = totals
             row = _run_row(name, known, broke, interrupted, lost, took, first, last)

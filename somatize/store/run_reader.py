@@ -155,10 +155,12 @@ class RunLines:
 
     # -- its summary
 
-    def summary(self) -> RunSummary:
+    def summary(self, *, exact: bool = True) -> RunSummary:
         """The summary of the run with what journals hold beyond the store. Its `end` is never None.
 
-        Of a number of which a journal has another value for a forward, the totals are made anew from its column.
+        Unless it is `exact`, journals of other processes that live are not read: what they hold beyond the last
+        commit, a quarter of a second of numbers, is left out. Of a number of which a journal has another value for a
+        forward, the totals are made anew from its column.
         """
         try:
             found = RunSummary.read(self.view.reading, self.run)
@@ -166,17 +168,20 @@ class RunLines:
             found = None
         made = self._summed_up() if found is None else found
         tails = self.view.tails_of(self.run)
+        here = self.view.opened.writers
+        read = [one for one in tails if exact or one.writer in here or not self.view.is_alive(one.writer)]
         if made.end is None or tails:
             ends = {one.writer: one for one in writer_ends(self.view.reading, self.run)}
             for tail in tails:
-                said = tail.gathered.about
-                made.add_info(said, tail.about.get("opened", 0))
-                known = ends.get(tail.writer) or WriterEnd.of(tail.writer, tail.about)
-                heard = known.when or tail.gathered.heard() or self.info.last or known.opened
-                state, why, when = said.get("end") or (known.state, known.why, heard)
-                ends[tail.writer] = known._replace(state=state, why=why, when=when)
+                known = ends.setdefault(tail.writer, WriterEnd.of(tail.writer, tail.about))
+                if tail in read:
+                    said = tail.gathered.about
+                    made.add_info(said, tail.about.get("opened", 0))
+                    heard = known.when or tail.gathered.heard() or self.info.last or known.opened
+                    state, why, when = said.get("end") or (known.state, known.why, heard)
+                    ends[tail.writer] = known._replace(state=state, why=why, when=when)
             made.end = run_end(ends.values(), [one for one in ends if self.view.is_alive(one)])
-        if self.lines or self.late:
+        if (read or not tails) and (self.lines or self.late):
             self._add_numbers(made)
         return made
 
