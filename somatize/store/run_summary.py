@@ -268,6 +268,9 @@ class SummaryUpdate:
     def add_block(self, forwards: Sequence[int], fields: Mapping[str, Sequence[str | float | None]]) -> None:
         """Add rows that are about to be stored, by ascending forward."""
         for path, column in fields.items():
+            if set(map(type, column)) == {float}:  # as nearly always
+                self._add(path, forwards, column)  # type: ignore[arg-type]
+                continue
             values = [number(text) if isinstance(text, str) else text for text in column]
             if None in values:
                 pairs = [(at, value) for at, value in zip(forwards, values, strict=True) if value is not None]
