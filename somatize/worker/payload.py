@@ -34,6 +34,7 @@ from typing import Any, Protocol
 from somatize.codecs import tensors
 from somatize.errors import GradientCut, NotKeepable, NotSendable, RemoteError, StoreWarning
 from somatize.facts import why
+from somatize.utils.interrupts import from_handler
 
 from . import sent_modules
 from .wire import Pieces
@@ -93,13 +94,15 @@ def pack(
             return _pickled(value, send, gradient, registered=False)
         except GradientCut:
             raise
-        except Exception:
-            if _registry() is None or not _registry().by_type:
+        except Exception as wrong:
+            if _registry() is None or not _registry().by_type or from_handler(wrong):
                 raise
             return _pickled(value, send, gradient, registered=True)
     except GradientCut:
         raise
     except Exception as wrong:
+        if from_handler(wrong):
+            raise
         raise NotSendable(f"{what or type(value).__name__} cannot travel: {type(wrong).__name__}: {wrong}") from wrong
 
 
@@ -213,8 +216,8 @@ def pack_state(
     """
     try:
         return _dumped(value, registered=False, names=names, by_name=mode == "project", memo=memo)
-    except Exception:
-        if _registry() is None or not _registry().by_type:
+    except Exception as wrong:
+        if _registry() is None or not _registry().by_type or from_handler(wrong):
             raise
         return _dumped(value, registered=True, names=names, by_name=mode == "project", memo=memo)
 

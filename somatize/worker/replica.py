@@ -30,6 +30,7 @@ from somatize.dag.pieces import Node
 from somatize.errors import NotSendable
 from somatize.naming.attributes import working_names
 from somatize.naming.module_origin import is_library
+from somatize.utils.interrupts import from_handler
 
 from . import payload, sent_modules
 from .wire import Pieces
@@ -341,7 +342,9 @@ class Replica:
                 continue
             try:
                 payload.pack_state(value, self.mode)
-            except Exception:
+            except Exception as wrong:
+                if from_handler(wrong):
+                    raise
                 self._pinned[leaf] = value
                 self.stays.append(leaf)
             else:
@@ -378,6 +381,8 @@ class Replica:
                 self.opaque.discard(self._at)
             return found
         except Exception as wrong:
+            if from_handler(wrong):
+                raise
             if self._side < 0:
                 self.opaque.add(self._at)
                 self._pinned[self._at] = value
@@ -776,7 +781,9 @@ def _is_global(thing: Any) -> bool:
     """Whether a thing is pickled as the place where it can be imported from."""
     try:
         return isinstance(thing.__reduce_ex__(5), str)
-    except Exception:
+    except Exception as wrong:
+        if from_handler(wrong):
+            raise
         return False
 
 

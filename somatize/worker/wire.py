@@ -26,6 +26,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
+from somatize.utils.interrupts import from_handler
+
 SMALLEST = 1 << 20
 """Bytes from which a buffer is worth a segment."""
 
@@ -334,6 +336,8 @@ class Wire:
         try:
             kind, fields, sizes = _unpack(self._got[_LENGTH.size : end])
         except Exception as wrong:
+            if from_handler(wrong):
+                raise
             raise Garbled(str(wrong)) from None
         self.whole = not sizes
         del self._got[:end]

@@ -487,3 +487,42 @@ def test_an_operation_that_is_interrupted_anywhere_leaves_one_state(operation: s
             graph.push(own)
             allowed = (0, *allowed)
         assert learns.count - count in allowed, at
+
+
+class TimeUp(Exception):
+    pass
+
+
+class Signals:
+    """Sends a signal as it is pickled, whose handler raises."""
+
+    def __getstate__(self) -> dict[str, int]:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return {"a": 1}
+
+
+@pytest.mark.parametrize("how", ["held", "captured", "sent"])
+def test_an_exception_of_a_signals_handler_is_raised_as_it_is_in_the_middle_of_sending(
+    broker: Broker, how: str
+) -> None:
+    thing = Signals()
+
+    class Holds:
+        def __init__(self) -> None:
+            self.inner = [thing]
+
+        def forward(self, x: object) -> int:
+            return 1
+
+    nodes = {"held": Holds(), "captured": lambda x: thing and 1, "sent": lambda x: 1}
+
+    def raises(*_: object) -> None:
+        raise TimeUp("late")
+
+    before = signal.signal(signal.SIGUSR1, raises)
+    try:
+        with pytest.raises(TimeUp, match="late"):
+            far(nodes[how]).forward([thing] if how == "sent" else 0, broker=broker)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert far(abs).forward(-2, broker=broker) == 2
