@@ -55,7 +55,7 @@ from somatize.watching.watchers import HERE, remember
 
 from . import run_info
 from .manual_forwards import ByHand, duration, ending
-from .run_config import nested
+from .run_info import nested
 
 if TYPE_CHECKING:
     from types import TracebackType

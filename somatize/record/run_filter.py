@@ -5,7 +5,8 @@ list or text contains), ``exists NAME``, ``and``, ``or``, ``not`` and parenthese
 
 A name is a column of `runs`, ``config.KEY``, or a number with what is meant of it (``loss.last``, ``loss.min``,
 ``loss.max``, and ``_at`` behind these). What it is compared with is a number, true, false or a text, without quotes
-if it is one word. A comparison with what a row has not is false, also ``!=``.
+if it is one word. A text is less or more than a number only if it is one. A comparison with what a row has not is
+false, also ``!=``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias
 
 from somatize.errors import BadFilter, nearest
+from somatize.store.record_format import number
 
 Row: TypeAlias = Mapping[str, Any]
 Condition: TypeAlias = Callable[[Row], bool]
@@ -36,6 +38,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda one, other: bool(one > other),
     ">=": lambda one, other: bool(one >= other),
 }
+_EQUALS = (_COMPARED["=="], _COMPARED["!="])
 _WORDS = ("and", "or", "not", "exists", "has")
 _FIXED = {"true": True, "false": False, "True": True, "False": False}
 
@@ -144,7 +147,7 @@ class _Parser:
         if sign.text == "has":
             return lambda row: _holds(row.get(name), value)
         compared = _COMPARED[sign.text]
-        return lambda row: _compare(row.get(name), value, compared)
+        return lambda row: _compare(row.get(name), value, token.text, compared)
 
 
 def _near(word: str) -> str:
@@ -170,11 +173,14 @@ def _holds(held: Any, value: Any) -> bool:
     return held is not None and str(value) in str(held)
 
 
-def _compare(held: Any, value: Any, compared: Callable[[Any, Any], bool]) -> bool:
+def _compare(held: Any, value: Any, text: str, compared: Callable[[Any, Any], bool]) -> bool:
     if held is None:
         return False
     if isinstance(held, str) and not isinstance(value, str):
-        value = str(value)
+        if compared in _EQUALS:
+            return compared(held, text)
+        read = None if isinstance(value, bool) else number(held)
+        return read is not None and compared(read, value)
     try:
         return compared(held, value)
     except TypeError:

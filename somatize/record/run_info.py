@@ -6,6 +6,7 @@ both, with the number of the forward or None.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import platform
@@ -13,7 +14,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
+from enum import Enum
 from hashlib import blake2b
 from typing import Any
 
@@ -25,7 +27,7 @@ from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, Stored, lines_of, look
-from somatize.store.run_summary import KILLED, RUNNING, WriterEnd, writer_ends
+from somatize.store.run_summary import KILLED, RUNNING, WriterEnd, flat, writer_ends
 
 from .forward_reader import Place, opened_at
 
@@ -216,6 +218,72 @@ def plain(value: Any, depth: int = 0) -> Any:
     if value is None or type(value) in (str, bool, float) or (type(value) is int and abs(value) < 2**63):
         return text(value) if type(value) is str else value
     return text(value)
+
+
+MOST_KEYS = 10_000
+"""The number of values that a configuration may have."""
+
+
+def nested(config: Any) -> dict[str, Any]:
+    """A configuration as nested mappings of plain data, with the values of secret keys masked.
+
+    It takes mappings, dataclasses, `argparse.Namespace`, `SimpleNamespace`, OmegaConf and pydantic objects, at any
+    depth. Other values become their text. Raises `RecordError` for anything else and for more than 10,000 values.
+    """
+    found = _parts(config)
+    if found is None:
+        raise RecordError(
+            f"config={config!r:.200} is no configuration: give a mapping, a dataclass, an argparse.Namespace, or an "
+            "object of OmegaConf or pydantic"
+        )
+    made: dict[str, Any] = _masked(plain(_plainly(found)))
+    count = len(flat(made))
+    if count > MOST_KEYS:
+        raise RecordError(f"config= has {count:,} values, and {MOST_KEYS:,} are kept: give what the run depends on")
+    return made
+
+
+def _plainly(value: Any, depth: int = 0) -> Any:
+    found = _parts(value)
+    if found is not None and depth < 20:
+        return {str(key): _plainly(part, depth + 1) for key, part in found.items()}
+    if isinstance(value, list | tuple) and depth < 20:
+        return [_plainly(part, depth + 1) for part in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    # Numbers of numpy and torch are compared as numbers; as texts "10" would be less than "9".
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """The named parts of a value; None if it has none."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, type):
+        return None
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is not None and omegaconf.OmegaConf.is_config(value):
+        whole = omegaconf.OmegaConf.to_container(value, resolve=True)
+        return dict(whole) if isinstance(whole, Mapping) else None
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, argparse.Namespace) or type(value).__name__ == "SimpleNamespace":
+        named: dict[str, Any] = vars(value)
+        return named
+    dumped = getattr(value, "model_dump", None)
+    parts: Mapping[Any, Any] | None = dumped() if callable(dumped) else None
+    return parts
+
+
+def _masked(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _masked(part, name) for name, part in value.items()}
+    if isinstance(value, list) and not (key and is_secret(key)):
+        return [_masked(part) for part in value]
+    return MASK if key and value is not None and is_secret(key) else value
 
 
 _GRAPH = "graph "

@@ -52,9 +52,9 @@ def runs(
     `config` names the keys that are columns too, as ``config.optim.lr``; it takes patterns such as ``"optim.*"``.
 
     `where` is a function of a row or a condition (`somatize.record.run_filter`), and `sort` a column or several, ``-``
-    before those that descend; both know every key and number, asked for or not. ``last=N`` gives the last N of these
-    rows, ``since=t`` those written to at or after that time. A number in `of` that is not summarised costs a scan of
-    the run. Raises `BadFilter`, and `RecordError` for a column that no run has.
+    before those that descend; both know every key and every summarised number, asked for or not. ``last=N`` gives the
+    last N of these rows, ``since=t`` those written to at or after that time. A number in `of` that is not summarised
+    costs a scan of the run. Raises `BadFilter`, and `RecordError` for a column that no run has.
     """
     check_range(last, None)
     chosen = _condition(where)
@@ -133,7 +133,7 @@ def _whole_rows(store: Place, of: Iterable[str], *, configured: bool = True) -> 
                 missing = min(holes.get(row["run"], 0), again.get(row["run"], 0))
                 row["forwards"] += missing
                 row["lost"] += missing
-    for name in of:
+    for name in (asked.removesuffix(".value") for asked in of):
         for row in rows:
             if f"{name}.last" not in row:
                 try:
@@ -253,7 +253,7 @@ def best(store: Place, of: str = "loss", *, mode: str, where: Where = None) -> d
     """
     if mode not in ("max", "min"):
         raise RecordError(f"mode={mode!r}: it is 'max' or 'min'")
-    chosen = _condition(where)
+    of, chosen = of.removesuffix(".value"), _condition(where)
     rows = [row for row in _whole_rows(store, [of]) if chosen(row)]
     there = [row for row in rows if f"{of}.{mode}" in row]
     if not there:
@@ -273,8 +273,9 @@ def compare(store: Place, run: Iterable[str], *, only_changed: bool = True) -> l
 
     The kinds are ``"end"``, ``"config"``, ``"version"``, ``"code"`` (the git commit), ``"graph"`` (classes of its
     nodes), ``"number"`` (last, smallest and largest of those that are summarised) and ``"time"`` (mean microseconds
-    of a node's run). Numbers and times are listed, the most different first, where they differ by more than 10 % and
-    by more than each run's own spread over its last 200 forwards. With ``only_changed=False`` all are listed.
+    of a node's run in the last 200 forwards). Numbers and times are listed, the most different first, where they
+    differ by more than 10 % and by more than each run's own spread over its last 200 forwards. With
+    ``only_changed=False`` all are listed.
     Raises `UnknownRun`.
     """
     names = _names(run, "run")

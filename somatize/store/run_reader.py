@@ -27,7 +27,7 @@ from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, journal_files
 from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, number, parted_path, readings, unpack
 from .rows import TaskFact, find_chunk, open_tasks_after, stored_open_tasks
-from .run_summary import NumberTotal, RunSummary, WriterEnd, number_columns, run_end, total_of, writer_ends
+from .run_summary import NumberTotal, RunSummary, WriterEnd, number_columns, run_end, summed_up, total_of, writer_ends
 
 _STAMPS = frozenset({"fact", "node", "host", "device"})
 
@@ -166,7 +166,7 @@ class RunLines:
             found = RunSummary.read(self.view.reading, self.run)
         except BadValue:
             found = None
-        made = self._summed_up() if found is None else found
+        made = summed_up(self.view.reading, self.run) if found is None else found
         tails = self.view.tails_of(self.run)
         here = self.view.opened.writers
         read = [one for one in tails if exact or one.writer in here or not self.view.is_alive(one.writer)]
@@ -183,22 +183,6 @@ class RunLines:
             made.end = run_end(ends.values(), [one for one in ends if self.view.is_alive(one)])
         if (read or not tails) and (self.lines or self.late):
             self._add_numbers(made)
-        return made
-
-    def _summed_up(self) -> RunSummary:
-        """The summary of a run that has none, as it was recorded by an older version."""
-        made = RunSummary()
-        for writer in writer_ends(self.view.reading, self.run):
-            key = record_format.run_writer_key(b"a", self.run, writer.writer)
-            sealed = self.view.reading.get(key)
-            try:
-                said = record_format.unpack_map(key, sealed) if sealed is not None else {}
-            except BadValue:
-                continue
-            made.add_info({"config": said.get("about", {}), **said}, writer.opened)
-        paths = {name for block in self.blocks() for name in block.chunk.names if "." in name}
-        columns = number_columns(self.view.reading, self.run, paths)
-        made.numbers = {path: total_of(points) for path, points in columns.items() if points}
         return made
 
     def _add_numbers(self, made: RunSummary) -> None:

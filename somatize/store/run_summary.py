@@ -249,21 +249,9 @@ class SummaryUpdate:
             known = RunSummary.read(txn, run)
         except BadValue:
             known = None  # it is made anew from what it sums up
-        self.summary = RunSummary() if known is None else known
-        self._changed = False
+        self.summary = summed_up(txn, run) if known is None else known
+        self._changed = known is None
         self._again: set[str] = set()
-        if known is None:
-            self._make_anew()
-
-    def _make_anew(self) -> None:
-        prefix = record_format.run_prefix(b"c", self._run)
-        for key, value in self._txn.items(prefix):
-            if not key.startswith(prefix):
-                break
-            try:
-                self._again.update(name for name in Chunk(value).names if "." in name)
-            except BadValue:
-                continue
 
     def add_block(self, forwards: Sequence[int], fields: Mapping[str, Sequence[str | float | None]]) -> None:
         """Add rows that are about to be stored, by ascending forward."""
@@ -297,9 +285,12 @@ class SummaryUpdate:
             self.summary.numbers[path] = known.joined(made)._replace(said=known.said + (old is None))
 
     def note_writer(self, end: WriterEnd) -> None:
-        """Note a writer, and how it ended."""
+        """Note a writer, and how it ended. An end that it said before counts where it says none now."""
         key = record_format.run_writer_key(b"v", self._run, end.writer)
         known = self._txn.get(key)
+        if known and not end.state:
+            state, why, when = _said_end(key, known)
+            end = end._replace(state=state, why=why, when=when)
         value = record_format.pack_map(key, end)
         if known is None or bytes(known) != value:
             self._txn.put(key, value)
@@ -332,6 +323,31 @@ class SummaryUpdate:
         if self._changed or self._again:
             self.summary.write(self._txn, self._run)
             self._changed, self._again = False, set()
+
+
+def summed_up(reading: ReadTransaction | WriteTransaction, run: int) -> RunSummary:
+    """The summary of a run that has none, as of an older version, from its blocks and what its writers said."""
+    made = RunSummary()
+    for writer in writer_ends(reading, run):
+        key = record_format.run_writer_key(b"a", run, writer.writer)
+        sealed = reading.get(key)
+        try:
+            said = record_format.unpack_map(key, sealed) if sealed is not None else {}
+        except BadValue:
+            continue
+        made.add_info({"config": said.get("about", {}), **said}, writer.opened)
+    paths: dict[str, None] = {}
+    prefix = record_format.run_prefix(b"c", run)
+    for key, value in reading.items(prefix):
+        if not key.startswith(prefix):
+            break
+        try:
+            paths.update(dict.fromkeys(name for name in Chunk(value).names if "." in name))
+        except BadValue:
+            continue
+    columns = number_columns(reading, run, list(paths)[:MOST_NUMBERS])
+    made.numbers = {path: total_of(points) for path, points in columns.items() if points}
+    return made
 
 
 def total_of(pairs: Iterable[tuple[int, float]]) -> NumberTotal:
@@ -378,6 +394,14 @@ def writer_ends(reading: ReadTransaction | WriteTransaction, run: int) -> list[W
         except (BadValue, TypeError):
             found.append(_of_older_version(reading, record_format.writer_of(key)))
     return found
+
+
+def _said_end(key: bytes, sealed: Any) -> tuple[str, str, int]:
+    try:
+        known = WriterEnd(*record_format.unpack_map(key, sealed))
+    except (BadValue, TypeError):
+        return "", "", 0
+    return known.state, known.why, known.when
 
 
 def _of_older_version(reading: ReadTransaction | WriteTransaction, writer: int) -> WriterEnd:

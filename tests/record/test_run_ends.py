@@ -211,3 +211,22 @@ time.sleep(60)
 """
     assert script(place, code) == 0
     assert ended(place) == ("interrupted", "SIGTERM")
+
+
+def test_an_end_that_was_said_counts_though_more_was_committed_before_it_was_killed(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    code = """
+g = Graph.somatize(node(abs))
+recorder.store.opened.flush()
+recorder.end("failed", why="too slow")
+for _ in range(2):
+    recorder.store.opened.flush()
+    g.forward(1, watching=recorder)
+recorder.store.opened.flush()
+os._exit(1)
+"""
+    assert script(place, code) == 1
+    assert ended(place) == ("failed", "too slow")
+    with Store(place) as store:
+        Recorder(store, run="later").close()
+        assert runs(store)[0]["why"] == "too slow"

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
 from somatize.record import curve, runs
+from somatize.store.record_format import run_prefix
+from somatize.store.run_reader import lines_of, look
 from somatize.store.run_summary import NumberTotal, RunEnd, WriterEnd, flat, run_end, total_of
 
 G = Graph.somatize(node(lambda x: x).named("a"))
@@ -137,3 +139,16 @@ def test_forked_children_do_not_count() -> None:
 def test_nested_keys_are_joined_by_dots() -> None:
     nested = {"optim": {"lr": 0.1, "betas": [0.9, 0.99]}, "empty": {}, "deep": {"a": {"b": None}}}
     assert flat(nested) == {"optim.lr": 0.1, "optim.betas": [0.9, 0.99], "empty": {}, "deep.a.b": None}
+
+
+def test_a_summary_that_is_damaged_is_made_anew_from_what_it_sums_up(store: Store) -> None:
+    with Recorder(store, "r", ["loss"], config={"lr": 0.1}, tags=["good"], note="first") as recorder:
+        for value in (3.0, 1.0):
+            G.forward(value, watching=recorder)
+            recorder({"fact": "loss", "value": value})
+    (before,) = runs(store, config=["*"])
+    number = look(store.opened, lambda view: lines_of(view, "r").run)
+    store.opened.records.write(lambda txn: txn.put(run_prefix(b"e", number), b"damaged"))
+    assert runs(store, config=["*"]) == [before]
+    store.annotate("r", note="second")
+    assert runs(store, config=["*"]) == [{**before, "note": "second"}]
