@@ -6,7 +6,7 @@ list or text contains), ``exists NAME``, ``and``, ``or``, ``not`` and parenthese
 A name is a column of `runs`, ``config.KEY``, or a number with what is meant of it (``loss.last``, ``loss.min``,
 ``loss.max``, and ``_at`` behind these). What it is compared with is a number, true, false or a text, without quotes
 if it is one word. A text is less or more than a number only if it is one. A comparison with what a row has not is
-false, also ``!=``.
+false, also ``!=``; a name that no row has at all is warned of, as it is mostly a slip.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from somatize.errors import BadFilter, nearest
 from somatize.store.record_format import number
+from somatize.utils.notices import warn_of_record
 
 Row: TypeAlias = Mapping[str, Any]
-Condition: TypeAlias = Callable[[Row], bool]
+Test: TypeAlias = Callable[[Row], bool]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -49,9 +50,33 @@ class _Token(NamedTuple):
     at: int
 
 
-def condition(where: str) -> Condition:
+class Condition:
     """The condition that a text states. Raises `BadFilter` with the place where it cannot be read."""
-    return _Parser(where).whole()
+
+    def __init__(self, where: str) -> None:
+        parser = _Parser(where)
+        self._holds = parser.whole()
+        self._compared = parser.compared
+
+    def chosen(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows that it holds for.
+
+        Raises `BadFilter` for a number of which it does not say what is meant, and warns of other names no row has.
+        """
+        for name in self._compared if rows else ():
+            summed = name.removesuffix(".odd")  # a column only of runs that have such values
+            if not any(name in row or (summed != name and f"{summed}.last" in row) for row in rows):
+                known = {column for row in rows for column in row}
+                meant = [f"{name}.{what}" for what in ("last", "min", "max") if f"{name}.{what}" in known]
+                if meant:
+                    raise BadFilter(
+                        f"where= compares {name!r}, of which a run has many values: give {' or '.join(meant)}"
+                    )
+                last = name.rpartition(".")[2]
+                alike = sorted(column for column in known if column.rpartition(".")[2] == last)
+                near = f"; did you mean {alike[0]!r}?" if alike else nearest(name, sorted(known))
+                warn_of_record(f"where= compares {name!r}, which no run has, so that is never true{near}")
+        return [row for row in rows if self._holds(row)]
 
 
 class _Parser:
@@ -59,6 +84,7 @@ class _Parser:
         self._where = where
         self._tokens = list(self._split())
         self._next = 0
+        self.compared: dict[str, None] = {}
 
     def _split(self) -> list[_Token]:
         found, at = [], 0
@@ -90,28 +116,28 @@ class _Parser:
         token = self._peek()
         return token is not None and token.kind == "word" and token.text == word
 
-    def whole(self) -> Condition:
+    def whole(self) -> Test:
         made = self._any()
         token = self._peek()
         if token is not None:
             raise self._wrong(f"has {token.text!r} where 'and', 'or' or the end should follow", token.at)
         return made
 
-    def _any(self) -> Condition:
+    def _any(self) -> Test:
         parts = [self._all()]
         while self._is("or"):
             self._next += 1
             parts.append(self._all())
         return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
 
-    def _all(self) -> Condition:
+    def _all(self) -> Test:
         parts = [self._one()]
         while self._is("and"):
             self._next += 1
             parts.append(self._one())
         return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
 
-    def _one(self) -> Condition:
+    def _one(self) -> Test:
         token = self._take("a name")
         if token.kind == "word" and token.text == "not":
             inner = self._one()
@@ -132,7 +158,7 @@ class _Parser:
             raise self._wrong(f"has {token.text!r} where a name should stand", token.at)
         return token.text
 
-    def _comparison(self, name: str) -> Condition:
+    def _comparison(self, name: str) -> Test:
         sign = self._take("a comparison")
         if sign.text == "=" and sign.kind == "sign":
             raise self._wrong("has '=': a comparison is '=='", sign.at)
@@ -142,6 +168,7 @@ class _Parser:
         if token.kind == "sign" or token.text in ("and", "or"):
             raise self._wrong(f"has {token.text!r} where a value should follow", token.at)
         value = _value(token)
+        self.compared[name] = None
         if sign.text == "~":
             return lambda row: row.get(name) is not None and fnmatchcase(str(row[name]), str(value))
         if sign.text == "has":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import platform
 import re
@@ -15,8 +16,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from datetime import date, time
 from enum import Enum
 from hashlib import blake2b
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import msgpack
@@ -228,7 +231,9 @@ def nested(config: Any) -> dict[str, Any]:
     """A configuration as nested mappings of plain data, with the values of secret keys masked.
 
     It takes mappings, dataclasses, `argparse.Namespace`, `SimpleNamespace`, OmegaConf and pydantic objects, at any
-    depth. Other values become their text. Raises `RecordError` for anything else and for more than 10,000 values.
+    depth. Arrays of up to 100 elements become lists, sets sorted lists, dates, classes and functions their text; other
+    values a marked text, with a warning that names the key. Raises `RecordError` for anything else and for more than
+    10,000 values.
     """
     found = _parts(config)
     if found is None:
@@ -243,19 +248,37 @@ def nested(config: Any) -> dict[str, Any]:
     return made
 
 
-def _plainly(value: Any, depth: int = 0) -> Any:
+_SETS = (set, frozenset)
+_BY_TEXT = ("Decimal", "Fraction", "UUID", "complex", "range", "timedelta", "device", "dtype")
+"""The types that their text says all of, by name, so that none of them is imported."""
+_MOST_ELEMENTS = 100
+"""The size of an array whose elements a configuration keeps; of a larger one it keeps shape and type."""
+
+
+def _plainly(value: Any, key: str = "config", depth: int = 0) -> Any:
     found = _parts(value)
     if found is not None and depth < 20:
-        return {str(key): _plainly(part, depth + 1) for key, part in found.items()}
-    if isinstance(value, list | tuple) and depth < 20:
-        return [_plainly(part, depth + 1) for part in value]
+        return {str(name): _plainly(part, f"{key}.{name}", depth + 1) for name, part in found.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth < 20:
+        # The order of a set differs between processes.
+        return [
+            _plainly(part, key, depth + 1) for part in (sorted(value, key=repr) if isinstance(value, _SETS) else value)
+        ]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if type(value).__name__ in _BY_TEXT:
+        return str(value)
+    if isinstance(value, type | FunctionType | BuiltinFunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
     # Numbers of numpy and torch are compared as numbers; as texts "10" would be less than "9".
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
+    elements = getattr(value, "tolist", None)
+    if callable(elements) and math.prod(getattr(value, "shape", (_MOST_ELEMENTS + 1,))) <= _MOST_ELEMENTS:
+        return _plainly(elements(), key, depth + 1)
+    return value if value is None or isinstance(value, str | bool | int | float) else text(value, key)
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:

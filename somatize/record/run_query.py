@@ -21,7 +21,7 @@ from somatize.store.run_summary import flat, total_of
 
 from . import reader
 from .forward_reader import Place, check_range, opened_at
-from .run_filter import condition
+from .run_filter import Condition
 from .run_info import about_of
 
 Where: TypeAlias = str | Callable[[Mapping[str, Any]], bool] | None
@@ -54,7 +54,8 @@ def runs(
     `where` is a function of a row or a condition (`somatize.record.run_filter`), and `sort` a column or several, ``-``
     before those that descend; both know every key and every summarised number, asked for or not. ``last=N`` gives the
     last N of these rows, ``since=t`` those written to at or after that time. A number in `of` that is not summarised
-    costs a scan of the run. Raises `BadFilter`, and `RecordError` for a column that no run has.
+    costs a scan of the run. Raises `BadFilter`, and `RecordError` for a column to sort by that no run has; warns of a
+    name in `where` that no run has.
     """
     check_range(last, None)
     chosen = _condition(where)
@@ -63,7 +64,7 @@ def runs(
     # Without a condition nobody sees the keys of configurations.
     rows = _whole_rows(store, asked, configured=bool(columns_of or sort) or where is not None)
     rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
-    rows = [row for row in rows if chosen(row)]
+    rows = chosen(rows)
     for column in reversed([sort] if isinstance(sort, str) else list(sort or ())):
         _sort(rows, column)
     if last is not None:
@@ -90,14 +91,15 @@ def _names(given: Iterable[str], what: str = "of") -> list[str]:
     return list(given)
 
 
-def _condition(where: Where) -> Callable[[Mapping[str, Any]], bool]:
+def _condition(where: Where) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """A function that gives those of some rows that are meant."""
     if where is None:
-        return lambda _: True
+        return lambda rows: rows
     if isinstance(where, str):
-        return condition(where)
+        return Condition(where).chosen
     if not callable(where):
         raise TypeError(f"where= is a condition as text or a function of a row, not {where!r}")
-    return where
+    return lambda rows: [row for row in rows if where(row)]
 
 
 def _sort(rows: list[dict[str, Any]], column: str) -> None:
@@ -254,7 +256,7 @@ def best(store: Place, of: str = "loss", *, mode: str, where: Where = None) -> d
     if mode not in ("max", "min"):
         raise RecordError(f"mode={mode!r}: it is 'max' or 'min'")
     of, chosen = of.removesuffix(".value"), _condition(where)
-    rows = [row for row in _whole_rows(store, [of]) if chosen(row)]
+    rows = chosen(_whole_rows(store, [of]))
     there = [row for row in rows if f"{of}.{mode}" in row]
     if not there:
         known = {name.removesuffix(".last") for row in rows for name in row if name.endswith(".last")}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +18,7 @@ import pytest
 import torch
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import BadFilter, BadRun, RecordError, RecordWarning, UnknownName, UnknownRun
+from somatize.errors import BadFilter, BadRun, FactWarning, RecordError, RecordWarning, UnknownName, UnknownRun
 from somatize.record import about, best, compare, runs
 
 G = Graph.somatize(node(lambda x: x).named("a"))
@@ -70,7 +73,6 @@ def names(store: Store, where: Any = None, **how: Any) -> list[str]:
         ("loss.last == 2", ["sweep/a"]),
         ("loss.odd == 2", ["sweep/b"]),
         ("loss.max_at == 0", ["sweep/a", "sweep/b"]),
-        ("nothing == 1", []),
         ("run == 'it\\'s'", []),
         ("forwards < word", []),
         (lambda row: row["state"] == "failed", ["sweep/c"]),
@@ -104,6 +106,28 @@ def test_a_condition_that_cannot_be_read_is_refused_at_its_place(store: Store, w
     assert f"at position {at + 1}" in said
     assert shown == f"  {where}"
     assert mark == " " * (at + 2) + "^"
+
+
+@pytest.mark.parametrize(
+    ("where", "near"),
+    [
+        ("zzz == 1", ""),
+        ("zzz != 1", ""),
+        ("state == failed and config.lr < 1", "; did you mean 'config.optim.lr'?"),
+        ("launch == 1", "; did you mean 'launches'?"),
+    ],
+)
+def test_a_condition_on_what_no_run_has_warns_and_is_false(several: Store, where: str, near: str) -> None:
+    with pytest.warns(RecordWarning, match=r"no run has, so that is never true") as warned:
+        assert names(several, where) == []
+    (one,) = warned
+    assert str(one.message).endswith(f"never true{near}")
+
+
+def test_a_condition_says_which_value_of_a_number_it_means(several: Store) -> None:
+    with pytest.raises(BadFilter, match=r"'loss', of which a run has many values: give loss.last or loss.min or"):
+        runs(several, where="loss < 1")
+    assert names(several, "loss.odd > 5") == []
 
 
 def test_a_text_is_more_than_a_number_only_where_it_is_one(store: Store) -> None:
@@ -215,6 +239,11 @@ class Config:
     path: Path = Path("data")
 
 
+_ARRAYS = {"classes": [0, 1, 2], "weight": [1.0, 1.0], "names": ["a", "b"]}
+_TEXTS = {"day": "2026-01-02", "lr": "0.1", "for": "0:00:05"}
+_NAMED = {"optim": "torch.optim.adam.Adam", "dtype": "torch.float16", "device": "cpu", "fn": "builtins.len"}
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
@@ -228,6 +257,9 @@ class Config:
         ),
         ({"clients": [{"token": "t", "name": "n"}]}, {"clients": [{"token": "***", "name": "n"}]}),
         ({"db": {"password": "p", "user": "u"}}, {"db": {"password": "***", "user": "u"}}),
+        ({"classes": np.arange(3), "weight": torch.ones(2), "names": {"b", "a"}}, _ARRAYS),
+        ({"day": date(2026, 1, 2), "lr": Decimal("0.1"), "for": timedelta(seconds=5)}, _TEXTS),
+        ({"optim": torch.optim.Adam, "dtype": torch.float16, "device": torch.device("cpu"), "fn": len}, _NAMED),
         ({}, {}),
     ],
 )
@@ -235,6 +267,19 @@ def test_a_configuration_is_kept_nested_and_without_secrets(store: Store, given:
     Recorder(store, "r", config=given).close()
     said = about(store, "r")
     assert said["config"] == said["writers"][0]["config"] == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "kept"),
+    [
+        ({"model": {"table": np.zeros(101)}}, "config.model.table", "<ndarray shape=(101,) dtype=float64>"),
+        ({"layers": [object()]}, "config.layers", "<object>"),
+    ],
+)
+def test_what_a_configuration_cannot_keep_is_marked_and_named(store: Store, given: Any, key: str, kept: str) -> None:
+    with pytest.warns(FactWarning, match=f"^'{key}' was given {re.escape(kept)}, which no fact can carry"):
+        Recorder(store, "r", config=given).close()
+    assert kept in str(about(store, "r")["config"])
 
 
 def test_objects_of_pydantic_are_configurations(store: Store) -> None:
