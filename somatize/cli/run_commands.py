@@ -79,7 +79,7 @@ def _told(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "state", f"{said.get('state', '')}{ended}{f': {why}' if (why := said.get('why')) else ''}"
     yield "tags", answers.listed(said.get("tags", ()))
     yield "note", said.get("note", "")
-    yield from ((f"config.{key}", _plain(value)) for key, value in _flat(said.get("config", {}), ""))
+    yield from ((f"config.{key}", _plain(value)) for key, value in _flat(said.get("config", {}), "") if key)
     for number, graph in enumerate(said.get("graphs", ())):
         yield "graph" if not number else "", _graph(graph)
     for number, writer in enumerate(said.get("writers", ())):
@@ -171,6 +171,13 @@ def runs(
     from somatize import record
 
     wanted = [name.strip() for name in (columns or "").split(",") if name.strip()]
+    for name in wanted:
+        if not name.startswith("config.") and not name.endswith(_OF_NUMBER) and name not in _RUN_FIELDS:
+            raise click.BadParameter(
+                f"{name!r} is no column: it is config.KEY, of a number NAME.last, NAME.min or NAME.max, or one of "
+                f"{', '.join(_RUN_FIELDS)}",
+                param_hint="--columns",
+            )
     with reading(path) as store:
         rows = record.runs(
             store,
@@ -183,6 +190,7 @@ def runs(
         )
     room = None if every or last is not None else answer.room()
     shown = rows if room is None else rows[-room:] if not sort else rows[:room]
+    usual = {"run", "state", "forwards", "last", "tags", "why"}
     answer.rows(
         shown,
         [
@@ -191,6 +199,7 @@ def runs(
             *(
                 TextColumn(name.removeprefix("config."), lambda row, name=name: answers.number(row.get(name)), 1)  # type: ignore[misc]
                 for name in wanted
+                if name not in usual
             ),
             TextColumn("forwards", lambda row: f"{row['forwards']:,}", 1),
             TextColumn("not ok", _trouble, 2, right=False, style="red"),
@@ -207,7 +216,7 @@ def runs(
         answer.note(_of(len(shown), len(rows), "run"))
 
 
-_OF_NUMBER = (".last", ".min", ".max", ".last_at", ".min_at", ".max_at")
+_OF_NUMBER = (".last", ".min", ".max", ".last_at", ".min_at", ".max_at", ".odd")
 
 
 @click.command(

@@ -18,6 +18,7 @@ from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
 from somatize.store.run_summary import flat, total_of
+from somatize.utils.notices import warn_of_record
 
 from . import reader
 from .forward_reader import Place, check_range, opened_at
@@ -54,8 +55,8 @@ def runs(
     `where` is a function of a row or a condition (`somatize.record.run_filter`), and `sort` a column or several, ``-``
     before those that descend; both know every key and every summarised number, asked for or not. ``last=N`` gives the
     last N of these rows, ``since=t`` those written to at or after that time. A number in `of` that is not summarised
-    costs a scan of the run. Raises `BadFilter`, and `RecordError` for a column to sort by that no run has; warns of a
-    name in `where` that no run has.
+    costs a scan of the run. Raises `BadFilter`, and `RecordError` for a column to sort by that no run has; warns of
+    names in `where`, `of` and `config` that no run has.
     """
     check_range(last, None)
     chosen = _condition(where)
@@ -63,6 +64,12 @@ def runs(
     columns_of = _names(config, "config")
     # Without a condition nobody sees the keys of configurations.
     rows = _whole_rows(store, asked, configured=bool(columns_of or sort) or where is not None)
+    for name in asked:
+        _warn_unknown(rows, f"{name.removesuffix('.value')}.last", f"of= names {name!r}, which was said in no run")
+    for name in columns_of:
+        if not set("*?[") & set(name):
+            key = f"{_CONFIG}{name.removeprefix(_CONFIG)}"
+            _warn_unknown(rows, key, f"config= names {name!r}, which no run has")
     rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
     rows = chosen(rows)
     for column in reversed([sort] if isinstance(sort, str) else list(sort or ())):
@@ -79,6 +86,13 @@ def runs(
         | {name: row.get(name) for name in dict.fromkeys([*missing, *columns])}
         for row in rows
     ]
+
+
+def _warn_unknown(rows: list[dict[str, Any]], column: str, sentence: str) -> None:
+    if rows and not any(column in row for row in rows):
+        start = column.partition(".")[0] if column.startswith(_CONFIG) else ""
+        known = sorted({name for row in rows for name in row if name.startswith(start)})
+        warn_of_record(sentence + nearest(column, known))
 
 
 def _is_asked(name: str, patterns: Iterable[str]) -> bool:
@@ -285,24 +299,30 @@ def compare(store: Place, run: Iterable[str], *, only_changed: bool = True) -> l
         raise RecordError(f"run={names!r}: give two runs or more")
     with opened_at(store) as opened:
         known = [look(opened, lambda view, name=name: about_of(lines_of(view, name))) for name in names]  # type: ignore[misc]
-    rows = _plain_rows(known)
-    rows = [row for row in rows if not only_changed or _differs(row["values"])]
+    rows = _plain_rows(known, only_changed=only_changed)
     return rows + _numbers(store, names, only_changed=only_changed) + _times(store, names, only_changed=only_changed)
 
 
-def _plain_rows(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    tables: list[tuple[str, list[dict[str, Any]]]] = [
-        ("end", [{"state": one.get("state"), "why": one.get("why")} for one in known]),
-        ("config", [flat(one["config"]) for one in known]),
-        ("version", [{"python": one.get("python"), **(one.get("versions") or {})} for one in known]),
-        ("code", [_commit(one.get("git") or {}) for one in known]),
-        ("graph", [_graph(one["graphs"]) for one in known]),
+def _plain_rows(known: list[dict[str, Any]], *, only_changed: bool) -> list[dict[str, Any]]:
+    # A process that died at once noted neither versions nor its commit: that is no difference.
+    gathered = [one for one in known if "versions" in one]
+    tables: list[tuple[str, list[dict[str, Any]], Callable[[dict[str, Any]], dict[str, Any]]]] = [
+        ("end", known, lambda one: {"state": one.get("state"), "why": one.get("why")}),
+        ("config", known, lambda one: flat(one["config"])),
+        ("version", gathered, lambda one: {"python": one.get("python"), **(one.get("versions") or {})}),
+        ("code", gathered, lambda one: _commit(one.get("git") or {})),
+        ("graph", known, lambda one: _graph(one["graphs"])),
     ]
-    return [
-        {"kind": kind, "name": name, "values": [table.get(name) for table in of_runs]}
-        for kind, of_runs in tables
-        for name in dict.fromkeys(name for table in of_runs for name in table)
-    ]
+    rows: list[dict[str, Any]] = []
+    for kind, compared, table_of in tables:
+        counted = [table_of(one) for one in compared]
+        names = dict.fromkeys(name for table in counted for name in table)
+        rows += [
+            {"kind": kind, "name": name, "values": [table_of(one).get(name) for one in known]}
+            for name in names
+            if not only_changed or _differs([table.get(name) for table in counted])
+        ]
+    return rows
 
 
 def _commit(git: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -152,7 +154,8 @@ def test_rows_are_sorted_by_columns_those_without_come_last(several: Store) -> N
 
 def test_keys_of_configurations_are_columns_where_asked_for(several: Store) -> None:
     assert not [name for row in runs(several) for name in row if name.startswith("config.")]
-    rows = runs(several, config=["optim.*", "config.seed", "absent"])
+    with pytest.warns(RecordWarning, match=r"^config= names 'absent', which no run has"):
+        rows = runs(several, config=["optim.*", "config.seed", "absent"])
     assert [(row["config.optim.lr"], row["config.seed"], row["config.absent"]) for row in rows] == [
         (0.1, None, None),
         (0.01, None, None),
@@ -169,6 +172,8 @@ def test_a_number_that_was_not_summarised_is_scanned_for(several: Store) -> None
     assert (first["speed.last"], first["speed.min"], first["speed.min_at"]) == (-2.0, -3.0, 0)
     assert (second["speed.last"], second["speed.max"], second["speed.odd"]) == (-math.inf, -0.5, 2)
     assert "speed.last" not in third
+    with pytest.warns(RecordWarning, match=r"^of= names 'sped', which was said in no run; did you mean 'speed.last'"):
+        runs(several, of=["speed", "sped"])
 
 
 def test_the_best_run_is_the_one_with_the_extreme_finite_value(several: Store) -> None:
@@ -183,6 +188,19 @@ def test_the_best_run_is_the_one_with_the_extreme_finite_value(several: Store) -
         best(several, "los", mode="max")
     with pytest.raises(RecordError, match="mode='most': it is 'max' or 'min'"):
         best(several, mode="most")
+
+
+def test_a_process_that_died_before_it_noted_versions_differs_in_none(store: Store) -> None:
+    record(store, "a", [1.0])
+    script = (
+        "import os, sys; from somatize import Recorder, Store; from somatize.record import run_info;"
+        "run_info.code_provenance = lambda **_: __import__('time').sleep(60);"
+        f"recorder = Recorder(Store({str(store.path)!r}), 'b', ['loss']); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    rows = compare(store, ["a", "b"])
+    assert [(row["kind"], row["name"]) for row in rows if row["kind"] in ("version", "code")] == []
+    assert "versions" not in about(store, "b")
 
 
 def test_what_differs_is_listed_and_nothing_else(store: Store) -> None:
