@@ -49,7 +49,6 @@ def broken(forward: Forward, told: Fact | None, start: int, error: BaseException
     """
     interrupt: BaseException | None = None
     try:
-        forward.wake()
         if told is not None:
             forward.say(told)
     except BaseException as raised:

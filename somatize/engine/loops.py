@@ -207,7 +207,7 @@ def _within(program: Program, given: Any, forward: Forward, agenda: Any = None) 
                 program.running.remove(forward)
             except ValueError:  # a Ctrl-C came before it was there
                 pass
-            if forward.doors or forward.raised or forward.opened:
+            if forward.doors or forward.raised:
                 forward.close()
     finally:
         HERE.reset(here) if here is not None else HERE.set(forward.parent)

@@ -14,13 +14,14 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar
 
 from somatize.errors import BadOption, nearest
+from somatize.facts import Fact
 from somatize.utils.interrupts import Ticker
 from somatize.watching import watchers as watching
 
-from .forward_tasks import ForwardTasks
+from .flops import COUNTING
 from .logs import Listening, LogConfiguration, Logs, configure_logging
 from .status_facts import Speaking
-from .tasks import BROKEN_OFF, OPEN, EventKind, Listener, LogEntry, Task, Tree, carried, looked_at
+from .tasks import BROKEN_OFF, CHAIN, OPEN, EventKind, Listener, LogEntry, Task, Tree, carried
 from .throughput import Distant, Throughput
 
 if TYPE_CHECKING:
@@ -148,6 +149,107 @@ def _length(items: object) -> int | None:
         return None
 
 
+class ForwardTasks:
+    """The sink of one forward of a Status: the forward and its nodes become tasks.
+
+    These tasks come of facts that are recorded already, so they are quiet: listeners and views see them, they are
+    neither logged nor said as facts of their own.
+    """
+
+    __slots__ = ("_counting", "_nodes", "_there", "_tree", "status", "task")
+    forgets = True
+    library = True
+
+    def __init__(self, status: Status, tree: Tree, graph: Any) -> None:
+        self.status = status
+        self.task = tree.open("forward", len(graph), quiet=True)
+        self._tree = tree
+        self._nodes: dict[str, Task] = {}
+        self._there: dict[str | None, Task] | None = None
+        self._counting = COUNTING.get()
+
+    def entering(self, node: str, host: str | None = None) -> None:
+        """Open the task of a node that is about to run, and make it current in this context."""
+        task = self._nodes[node] = self._tree.open_there(node, None, self.task, True, host, node)
+        CHAIN.set(task)
+        if self._counting is not None:
+            task._operators = self._counting.operators
+
+    def tell(self, fact: Fact) -> None:
+        """Update the tasks from a fact about a node or the forward."""
+        kind = fact["fact"]
+        if kind == "ran":
+            self._ended(fact, EventKind.FINISHED)
+        elif kind == "failed":
+            self._ended(fact, EventKind.FAILED)
+        elif kind == "recalled":
+            self._ended(fact, EventKind.FINISHED, "recalled")
+        elif kind == "items":
+            done = sum(int(fact[count]) for count in ("ran", "recalled", "failed"))
+            self.progress(fact["node"], done, int(fact["items"]))
+        elif kind == "broke":
+            self._tree.end(self.task, EventKind.FAILED, fact["why"], None, int(fact["took_us"]) * 1000)
+        elif kind == "finished":
+            self._tree.end(self.task, EventKind.FINISHED, None, None, int(fact["took_us"]) * 1000)
+
+    def progress(self, node: str, done: int, total: int | None) -> None:
+        """Set the progress that a node reports."""
+        task = self._nodes.get(node)
+        if task is not None:
+            task.update(done=done, total=total)
+
+    def heard(self, host: str, node: str, said: dict[str, Any]) -> None:
+        """Update from a worker: a task that node code opened there, or a stream."""
+        if said["event"] == "throughput":
+            self.status._metered(host, node, said)
+            return
+        tree = self._tree
+        there = self._there = self._there or {}
+        if said["event"] == "started":
+            parent = self.task_of(node, said["parent"])
+            there[said["id"]] = tree.open_there(said["name"], said["total"], parent, said["quiet"], host)
+            return
+        task = there.get(said["id"])
+        if task is None:  # it ended with its node, or its forward began anew
+            return
+        if (task.done, task.total, task.name) != (said["done"], said["total"], said["name"]):
+            task.update(done=said["done"], total=said["total"], name=said["name"])
+        if said["event"] in ("finished", "failed"):
+            del there[said["id"]]
+            kind = EventKind.FAILED if said["event"] == "failed" else EventKind.FINISHED
+            tree.end(task, kind, said["why"], said["mark"], said["took_us"] * 1000)
+
+    def task_of(self, node: str, identity: str | None) -> Task:
+        """The task of that identity at a host, or else of the node."""
+        found = self._there.get(identity) if self._there else None
+        return found or self._nodes.get(node, self.task)
+
+    @property
+    def over(self) -> bool:
+        """Whether its task has ended."""
+        return self.task.state is not OPEN
+
+    def closed(self) -> None:
+        """End the task of the forward if no fact ended it."""
+        self._tree.end(self.task, EventKind.FINISHED)
+        self._nodes.clear()
+        self._there = self._counting = None
+
+    def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None) -> None:
+        tree, forward, node = self._tree, self.task, fact["node"]
+        task = self._nodes.pop(node, None)
+        if task is None:  # it was told as over, and never entered
+            task = tree.open_there(node, None, forward, True, None, node)
+        task.host = fact.get("host", task.host)
+        took = int(fact["took_us"]) * 1000
+        if self._counting is not None and task._operators is not None:
+            self._counting.node(task._operators, took)
+        tree.end(task, kind, fact["why"] if kind is EventKind.FAILED else None, mark, took)
+        forward._done += 1
+        if tree.listeners.followers:
+            tree.updated(forward)
+
+
 class Status:
     """The activity of this process: its tasks, log records and throughput.
 
@@ -271,7 +373,7 @@ class Status:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The open tasks that have no parent; others are in their `children`."""
-        return self._tree.look()
+        return tuple(self._tree.roots)
 
     @property
     def logs(self) -> tuple[LogEntry, ...]:
@@ -325,13 +427,10 @@ class Status:
 
         It is called where the thing happens, in whichever thread. Updates of one task are sent ten times a second at
         most, the last one always; with `updates=False` none is, which costs a loop nothing. With `forwards=False` it is
-        sent nothing of the tasks of forwards and their nodes, which then cost less. One that raises is logged and
+        sent nothing of the tasks of forwards and their nodes. One that raises is logged and
         unsubscribed. Raises `BadOption` for what is no callable, or would have to be awaited.
         """
-        taken_back = self._tree.listeners.subscribe(listener, updates=updates, forwards=forwards)
-        if forwards:
-            looked_at(self._tree.everything())
-        return taken_back
+        return self._tree.listeners.subscribe(listener, updates=updates, forwards=forwards)
 
     def opens(self, graph: Any) -> ForwardTasks:
         """The sink of a forward of `graph`: it and its nodes become tasks."""

@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
 from operator import index
@@ -88,7 +88,7 @@ class Listeners:
         self.followers: tuple[_Subscription, ...] = ()
         """Listeners that want updates; only for them the clock is read."""
         self.of_forwards: tuple[_Subscription, ...] = ()
-        """Those who want the tasks of forwards and their nodes as well; for others none need be made."""
+        """Those who want the tasks of forwards and their nodes as well."""
         self.renew()
 
     def renew(self) -> None:
@@ -127,9 +127,12 @@ class Listeners:
 
     def tell_task(self, kind: EventKind, task: Task) -> None:
         """Send what became of a task to those who want to know of such ones."""
-        told = self.everyone if kind is not EventKind.UPDATED else self.followers
-        if task.quiet and told is not self.of_forwards:
-            told = tuple(one for one in told if one in self.of_forwards)
+        if kind is not EventKind.UPDATED:
+            told = self.of_forwards if task.quiet else self.everyone
+        else:
+            told = self.followers
+            if task.quiet and told is not self.of_forwards:
+                told = tuple(one for one in told if one in self.of_forwards)
         if told:
             self._tell(TaskEvent(kind, task), told)
 
@@ -188,16 +191,6 @@ _LONGEST = 100 * 24 * 3600.0
 """An estimate beyond this many seconds says nothing, and is not given."""
 
 
-class NodeTasks(Protocol):
-    """Makes tasks of the nodes of an open forward on request."""
-
-    def look(self) -> None:
-        """Make the tasks of the nodes that are running."""
-
-    def here(self) -> Task:
-        """The innermost task of the calling thread in this forward."""
-
-
 class Task:
     """One thing that is being done; made by `Status.task`, not by hand.
 
@@ -219,9 +212,9 @@ class Task:
     _done: float = 0
     _before: float = 0
     _children: dict[Task, None] | None = None
-    _shown: NodeTasks | None = None
-    """For an open forward, the object that makes tasks of its nodes."""
-    _outer: Task | Entered | None = None
+    _outer: Task | None = None
+    _operators: int | None = None
+    """The number of torch operators counted before a node began, where they are counted."""
     _told = 0
     _untold = False
     _said = 0
@@ -254,14 +247,7 @@ class Task:
     @property
     def children(self) -> tuple[Task, ...]:
         """The tasks open in this one, in the order they were opened."""
-        if self._shown is not None:
-            self._shown.look()
-        children = self._children
-        return looked_at(children) if children else ()
-
-    def made(self) -> Task:
-        """Itself, or of a forward the node that runs here; see `Entered`."""
-        return self if self._shown is None else self._shown.here()
+        return tuple(self._children or ())
 
     @property
     def elapsed(self) -> float:
@@ -363,55 +349,6 @@ class Task:
         return f"<Task {self.name!r} {self.state} {count}>"
 
 
-class Entered:
-    """A running node whose task is made only when somebody looks.
-
-    It stands in the chain of its context as a task does.
-    """
-
-    state = OPEN
-    operators: int | None = None
-    """The number of torch operators counted before the task."""
-    _made: Task | None = None
-
-    def __init__(self, forward: Task, node: str, host: str | None, began: int) -> None:
-        self.node = node
-        self.host = host
-        self.began = began
-        self._outer = forward
-        self._tree = forward._tree
-
-    def made(self) -> Task:
-        """Its task, made now if it was not."""
-        return self._made or self._make()
-
-    def _make(self) -> Task:
-        tree = self._tree
-        with tree.lock:
-            if self._made is not None:
-                return self._made
-            made = self._made = tree.open_node(self.node, self._outer, self.host, self.began)
-        if tree.listeners.everyone:
-            tree.listeners.tell_task(EventKind.STARTED, made)
-        if self.state is not OPEN:  # it ended while its task was made
-            tree.end(made, EventKind.FINISHED)
-        return made
-
-    def over(self) -> Task | None:
-        """It has ended: its task, if there is one."""
-        self.state = FINISHED  # before it is looked, as `made` does it the other way round
-        return self._made
-
-
-def looked_at(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """Return the tasks for a viewer; forwards among them show their nodes from now on."""
-    given = tuple(tasks)
-    for task in given:
-        if task._shown is not None:
-            task._shown.look()
-    return given
-
-
 def checked_total(total: object) -> float | None:
     """`total`, or None for what counts as unknown: None, a negative number, nan, infinity.
 
@@ -449,8 +386,8 @@ BROKEN_OFF = "broken off"
 _FINISHED = EventKind.FINISHED
 _GONE = object()
 
-CHAIN: ContextVar[Task | Entered | None] = ContextVar("somatize.tasks", default=None)
-"""The task opened or node entered last in this context, of whichever Status; by its `_outer` the others follow."""
+CHAIN: ContextVar[Task | None] = ContextVar("somatize.tasks", default=None)
+"""The task opened last in this context, of whichever Status; by its `_outer` the others follow."""
 
 
 class Speaker(Protocol):
@@ -473,7 +410,6 @@ class Tree:
         "due",
         "listeners",
         "lock",
-        "looked",
         "roots",
         "speaker",
         "untold",
@@ -488,8 +424,6 @@ class Tree:
         self.speaker: Speaker | None = None
         self.due: Callable[[], None] = _nothing
         self.alive = True
-        self.looked = False
-        """Whether anybody ever looked at the tasks, and so may again."""
         self.writes = True
         """Whether the end of a task is logged."""
         self.lock: Any = threading.RLock()  # one that a finaliser in the same thread may take again
@@ -499,7 +433,7 @@ class Tree:
         task = CHAIN.get()
         while task is not None and (task._tree is not self or task.state is not OPEN):
             task = task._outer
-        return task.made() if task is not None else None
+        return task
 
     def open(self, name: str, total: float | None = None, parent: Task | None = None, quiet: bool = False) -> Task:
         """A new task within `parent`, or else within the current one, and current from here on."""
@@ -507,7 +441,7 @@ class Tree:
         while outer is not None and outer.state is not OPEN:
             outer = outer._outer
         if parent is None and outer is not None:
-            parent = outer.made() if outer._tree is self else self.current()
+            parent = outer if outer._tree is self else self.current()
         if total is not None and not (type(total) is int and 0 <= total <= _SMALL):
             total = checked_total(total)
         task = Task(self, name if type(name) is str else str(name), total, parent, quiet, self.clock())
@@ -519,23 +453,16 @@ class Tree:
             self._enter(task)
         return task
 
-    def open_there(self, name: str, total: float | None, parent: Task, quiet: bool, host: str) -> Task:
-        """A task that was opened at a host, within `parent`; it is current in no context here."""
+    def open_there(
+        self, name: str, total: float | None, parent: Task, quiet: bool, host: str | None, node: str | None = None
+    ) -> Task:
+        """A task within `parent`, of its node unless `node` is given; it is current in no context."""
         task = Task(self, name, checked_total(total), parent, quiet, self.clock())
-        task.node = parent.node
+        task.node = node or parent.node
         task.host = host
+        task._outer = parent
         if self.alive:
             self._enter(task)
-        return task
-
-    def open_node(self, node: str, forward: Task, host: str | None, began: int) -> Task:
-        """Open a task for a node of `forward`, entered at `began`, without events. The lock must be held."""
-        task = Task(self, node, None, forward, True, began)
-        task.node = node
-        task.host = host
-        task._outer = forward
-        if self.alive:
-            self._children_of(forward)[task] = None
         return task
 
     def _enter(self, task: Task) -> None:
@@ -587,19 +514,6 @@ class Tree:
         if self.alive:
             self._leave(task, kind)
 
-    def end_unseen(self, task: Task) -> None:
-        """End a quiet task that was never shown, so that it has no children."""
-        if task.state is not OPEN:
-            return
-        task._ended = self.clock()
-        task.state = FINISHED
-        if task.parent is None:
-            self.roots.pop(task, None)
-        elif task.parent._children is not None:
-            task.parent._children.pop(task, None)
-        if CHAIN.get() is task:
-            CHAIN.set(task._outer)
-
     def _leave(self, task: Task, kind: EventKind) -> None:
         if task._untold:
             self._tell_update(task)
@@ -637,16 +551,6 @@ class Tree:
             elif now - task._told >= THROTTLE:
                 self._tell_update(task)
         return bool(self.untold)
-
-    def look(self) -> tuple[Task, ...]:
-        """The open tasks without a parent, for a viewer."""
-        self.looked = True
-        return looked_at(self.roots)
-
-    def everything(self) -> list[Task]:
-        """Every open task."""
-        roots = list(self.roots)
-        return roots + [task for root in roots for task in _below(root)]
 
     def close(self, mark: str = LEFT_OPEN) -> None:
         """End all open tasks, and send no more events."""

@@ -65,8 +65,6 @@ class Forward(Place):
     """The watchers one by one; empty for a plain callable alone."""
     raised: tuple[Door, ...] = ()
     """Watchers that raised: they are told nothing more, but closed with the others."""
-    opened: tuple[Door, ...] = ()
-    """All doors, where some are not told until a viewer looks; see `rouse`."""
     entering: Callable[..., object] | None = None
     gate: threading.RLock | None
     """There from the moment a second thread may tell this forward's watchers."""
@@ -96,12 +94,6 @@ class Forward(Place):
         with self.gate:
             late, self.late = self.late or [], None
             each(self._say, [*late, fact])
-
-    def wake(self) -> None:
-        """Something out of the ordinary is about to be told: to all."""
-        for door in self.opened:
-            if door not in self.doors and door not in self.raised:
-                self.rouse(door.sink)
 
     def end(self, fact: Fact) -> None:
         """Tell the last fact. Whatever a lingering thread says from here on is late, and it is warned."""
@@ -186,7 +178,7 @@ class Forward(Place):
         self._offer("heard", host, node, said)
 
     def _offer(self, method: str, *said: object) -> None:
-        for door in self.present:
+        for door in self.doors:
             offered = getattr(door.sink, method, None)
             if offered is not None:
                 try:
@@ -204,22 +196,9 @@ class Forward(Place):
             if not self.doors:
                 self.tell = told_nothing
 
-    @property
-    def present(self) -> tuple[Door, ...]:
-        """The watchers that did not raise, in the order they were given."""
-        return tuple(door for door in self.opened if door not in self.raised) if self.opened else self.doors
-
-    def rouse(self, sink: Any) -> None:
-        """Tell `sink` everything from now on, because a viewer looks."""
-        self.share()
-        with self.gate:  # type: ignore[union-attr]
-            if not self.over:
-                self.doors += tuple(door for door in self.present if door.sink is sink and door not in self.doors)
-                self.tell, self.several = self.fan_out, True
-
     def status(self) -> Any:
         """The status that the first watcher with one offers, or None."""
-        for door in self.present:
+        for door in self.doors:
             offered = getattr(door.sink, "status", None)
             if offered is not None:
                 return offered
@@ -235,7 +214,7 @@ class Forward(Place):
 
     def sink_of(self, watcher: object) -> Any:
         """The sink this forward has from `watcher`, or None."""
-        for door in self.opened or self.doors:
+        for door in self.doors:
             if door.watcher is watcher:
                 return door.sink
         return None
@@ -243,7 +222,7 @@ class Forward(Place):
     def close(self) -> None:
         """The last fact was told: the sinks are closed, and the context remembers them."""
         interrupt: BaseException | None = None
-        for door in self.opened or (self.doors + self.raised if self.raised else self.doors):
+        for door in self.doors + self.raised:
             try:
                 if door.remembered:
                     remember(door.watcher, door.sink, self.parent, closed=True)
@@ -262,7 +241,7 @@ class Forward(Place):
 
     def left_by(self, error: BaseException) -> None:
         """An exception leaves the forward: the sinks are closed that an interrupt kept from it, if they know of it."""
-        for door in self.opened or self.doors + self.raised:
+        for door in self.doors + self.raised:
             if door.closed is not None and getattr(door.sink, "over", True) is False:
                 try:
                     door.closed()

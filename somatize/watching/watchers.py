@@ -63,8 +63,6 @@ class Sink(Protocol):
     - ``closed()`` is called once, after the last fact; also on a sink that raised, and is told nothing more.
     - ``over``, where it is there, says whether `closed` did its work. Where a Ctrl-C came on the way and it is False,
       `closed` is called once more.
-    - ``sleeps(forward)`` says whether it need be told nothing of a forward that calls one node after another, because
-      nobody looks at what it shows; when somebody does, it calls ``forward.rouse(itself)``.
     - ``status`` is what `ctx.status` gives to node code.
     - ``library``, where true, says that it is one of the library's own: what is raised in it came from outside, as from
       a signal's handler, and passes through.
@@ -95,7 +93,7 @@ _ACCEPTED = "watching= takes a callable, a Recorder, or a list or tuple of them"
 def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = False) -> None:
     """Let `forward` tell the watchers in `watching`, opening sinks for those that want one.
 
-    In a `plain` forward one node is called after another: a sink that sleeps can ask which of them runs.
+    In a `plain` forward one node is called after another: a sink with a `place` can ask which of them runs.
     Raises `WatchingError` for anything else than watchers, before any sink is opened.
     """
     kind = type(watching)
@@ -121,7 +119,7 @@ def watch(forward: Forward, watching: Watching, graph: Any, *, plain: bool = Fal
         for door in doors:
             if door.remembered:
                 remember(door.watcher, door.sink, forward.parent, closed=False)
-    _tell(forward, _awake(forward, doors) if plain else doors, plain=plain)
+    _tell(forward, plain=plain)
 
 
 def _watch_one(forward: Forward, watcher: Any, graph: Any, plain: bool) -> None:
@@ -131,14 +129,13 @@ def _watch_one(forward: Forward, watcher: Any, graph: Any, plain: bool) -> None:
     if not doors:
         return
     door = doors[0]
-    if not door.remembered:
-        doors = _awake(forward, doors) if plain else doors
-    elif forward.parent is not None:
+    if door.remembered and forward.parent is not None:
         remember(door.watcher, door.sink, forward.parent, closed=False)
-    _tell(forward, doors, plain=plain)
+    _tell(forward, plain=plain)
 
 
-def _tell(forward: Forward, doors: tuple[Door, ...], *, plain: bool) -> None:
+def _tell(forward: Forward, *, plain: bool) -> None:
+    doors = forward.doors
     if len(doors) == 1:
         door = doors[0]
         forward.tell = door.tell
@@ -156,21 +153,6 @@ def _tell(forward: Forward, doors: tuple[Door, ...], *, plain: bool) -> None:
                 wanted.append(door)
         if wanted:
             forward.entering = forward.enter_all if len(wanted) > 1 else forward.enter_only(wanted[0])
-    elif forward.opened:
-        forward.tell = told_nothing
-
-
-def _awake(forward: Forward, doors: tuple[Door, ...]) -> tuple[Door, ...]:
-    """The watchers that have to be told; others sleep until a viewer looks."""
-    asleep = [
-        door
-        for door in doors
-        if not door.remembered and door.sink is not None and hasattr(door.sink, "sleeps") and door.sink.sleeps(forward)
-    ]
-    if asleep:
-        forward.opened = doors
-        doors = forward.doors = tuple([door for door in doors if door not in asleep])
-    return doors
 
 
 def watchers_in(watching: Watching) -> list[Any]:

@@ -12,7 +12,6 @@ import pytest
 
 from somatize import Graph, Node, node
 from somatize.status import LogEvent, Status, Task, TaskEvent, Throughput
-from somatize.status.forward_tasks import ForwardTasks
 from somatize.status.status import Track
 from somatize.ui import Display
 from somatize.watching.context import QUIET
@@ -192,7 +191,7 @@ def test_node_code_has_the_status_of_whoever_watches() -> None:
 @pytest.mark.parametrize("kind", [Status, Task, Throughput, Display, Track])
 def test_the_quiet_one_takes_all_that_the_others_take(kind: type) -> None:
     quiet = QUIET.track([1]) if kind is Track else QUIET
-    internal = {"made", "where", "add", "counter", "opens", "of", "quiet", "tell", "before", "began_in", "library"}
+    internal = {"where", "add", "counter", "opens", "of", "quiet", "tell", "before", "began_in", "library"}
     names = [name for name in dir(kind) if not name.startswith("_") and name not in internal]
     assert [name for name in names if not hasattr(quiet, name)] == []
     for name in names:
@@ -296,7 +295,7 @@ def test_closed_in_the_middle_it_stops_nothing() -> None:
     assert (status.tasks, status.current) == ((), None)
 
 
-def test_a_node_s_task_is_made_when_somebody_asks() -> None:
+def test_a_view_sees_the_node_that_runs_and_no_other() -> None:
     status = Status()
     made: list[Any] = []
 
@@ -350,7 +349,6 @@ def test_one_who_listens_from_the_middle_on_hears_of_what_follows() -> None:
 
     Graph.somatize(node(begins).named("a") >> node(lambda x: x).named("b")).forward(1, watching=status)
     assert seen == [
-        ("started", "a"),
         ("finished", "a"),
         ("started", "b"),
         ("finished", "b"),
@@ -370,18 +368,20 @@ def test_a_node_interrupted_without_a_word_is_nobody_s_parent() -> None:
 
 
 def names_in(status: Status) -> list[str]:
-    """The open tasks, without being one who looks."""
-    return [task.name for task in status._tree.everything()]
+    """The open tasks, each after the one that it is open in."""
+    found, pending = [], list(status.tasks)
+    while pending:
+        task = pending.pop(0)
+        found.append(task.name)
+        pending += task.children
+    return found
 
 
-def test_a_status_that_nobody_looks_at_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    tell = ForwardTasks.tell
-    monkeypatch.setattr(ForwardTasks, "tell", lambda self, fact: told.append(fact) or tell(self, fact))
+def test_a_forward_ends_with_all_its_nodes_done_whoever_else_watches() -> None:
     status, facts, kept = Status(), [], []
 
     def look(value: Any) -> Any:
-        kept[:] = list(status._tree.roots)
+        kept[:] = status.tasks
         return value
 
     graph = Graph.somatize(node(look).named("a") >> node(lambda x: x).named("b"))
@@ -389,17 +389,11 @@ def test_a_status_that_nobody_looks_at_is_told_nothing(monkeypatch: pytest.Monke
         graph.forward(1, watching=watching)
         (forward,) = kept
         assert (forward.state, forward.done, forward.total, forward.children) == ("finished", 2, 2, ())
-        assert (told, status._tree.roots) == ([], {})
+        assert status.tasks == ()
     assert [fact["fact"] for fact in facts] == ["ran", "ran", "finished"]
-    status.subscribe(lambda event: None)
-    graph.forward(1, watching=status)
-    assert [fact["fact"] for fact in told] == ["ran", "ran", "finished"]
 
 
-def test_who_wants_nothing_of_forwards_wakes_none_and_hears_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    tell = ForwardTasks.tell
-    monkeypatch.setattr(ForwardTasks, "tell", lambda self, fact: told.append(fact) or tell(self, fact))
+def test_who_wants_nothing_of_forwards_hears_the_rest() -> None:
     status, heard, others = Status(), [], []
     status.subscribe(heard.append, forwards=False)
 
@@ -411,7 +405,7 @@ def test_who_wants_nothing_of_forwards_wakes_none_and_hears_the_rest(monkeypatch
 
     graph = Graph.somatize(node(lambda x: x).named("quiet"))
     graph.forward(1, watching=status)
-    assert (told, heard) == ([], [])
+    assert heard == []
     status.subscribe(others.append)
     graph.forward(1, watching=status)
     Graph.somatize(node(works).named("a")).forward(1, watching=status)
@@ -424,15 +418,15 @@ def test_who_wants_nothing_of_forwards_wakes_none_and_hears_the_rest(monkeypatch
     assert {event.task.name for event in others if isinstance(event, TaskEvent)} == {"forward", "quiet", "a", "mine"}
 
 
-def test_who_looks_is_shown_all_that_follows() -> None:
+def test_tasks_and_records_of_node_code_are_in_the_node_that_runs() -> None:
     status, seen = Status(), []
 
     def first(value: Any) -> Any:
-        assert names_in(status) == ["forward"]
+        assert names_in(status) == ["forward", "a"]
         return value
 
     def logs(value: Any) -> Any:
-        logging.getLogger("somatize.x").warning("here")  # and this is one who looks
+        logging.getLogger("somatize.x").warning("here")
         assert names_in(status) == ["forward", "b"]
         return value
 
@@ -452,11 +446,11 @@ def test_who_looks_is_shown_all_that_follows() -> None:
     assert names_in(status) == []
 
 
-def test_a_forward_that_fails_unseen_has_failed() -> None:
+def test_a_forward_that_fails_has_failed() -> None:
     status, kept = Status(), []
 
     def fails(value: Any) -> Any:
-        kept[:] = list(status._tree.roots)
+        kept[:] = status.tasks
         raise ValueError("five")
 
     for watching in (status, [[].append, status]):
@@ -473,7 +467,7 @@ def test_a_forward_that_fails_says_how_far_it_was_whether_seen_or_not(listens: b
         status.subscribe(lambda event: None)
 
     def fails(value: Any) -> Any:
-        kept[:] = list(status._tree.roots)
+        kept[:] = status.tasks
         raise ValueError("two of three")
 
     graph = Graph.somatize(node(abs).named("a") >> node(fails).named("b") >> node(abs).named("c"))
@@ -482,21 +476,21 @@ def test_a_forward_that_fails_says_how_far_it_was_whether_seen_or_not(listens: b
     assert (kept[0].done, kept[0].total, kept[0].percent) == (2, 3, 66)
 
 
-def test_another_watcher_that_raises_wakes_nobody_and_stops_nothing() -> None:
+def test_another_watcher_that_raises_stops_nothing() -> None:
     status, kept = Status(), []
 
     def raises(fact: Any) -> None:
         raise RuntimeError("torn")
 
-    graph = Graph.somatize(node(lambda x: kept.append(*status._tree.roots) or x).named("a") >> node(abs).named("b"))
+    graph = Graph.somatize(node(lambda x: kept.append(*status.tasks) or x).named("a") >> node(abs).named("b"))
     with pytest.warns(UserWarning, match="torn"):
         assert graph.forward(1, watching=[raises, status]) == 1
     assert (kept[0].state, names_in(status)) == ("finished", [])
 
 
-def test_the_first_status_is_node_code_s_whether_it_sleeps_or_not() -> None:
-    asleep, awake = Status(), Status()
-    awake.subscribe(lambda event: None)
+def test_the_first_status_is_node_code_s() -> None:
+    first, second = Status(), Status()
+    second.subscribe(lambda event: None)
     graph = Graph.somatize(lambda x, ctx: ctx.status)
-    assert graph.forward(1, watching=[asleep, awake]) is asleep
-    assert graph.forward(1, watching=[awake, asleep]) is awake
+    assert graph.forward(1, watching=[first, second]) is first
+    assert graph.forward(1, watching=[second, first]) is second
