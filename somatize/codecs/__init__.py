@@ -22,8 +22,7 @@ from typing import Any
 
 from somatize.errors import DamagedStore, StoreError, StoreWarning
 
-from .registry import DEEPEST, FORMAT, HEAD, codec
-from .serializer import MISSING, ScriptReader, ScriptWriter, plainly
+from .serializer import DEEPEST, FORMAT, HEAD, MISSING, ScriptReader, ScriptWriter, codec, plainly
 
 __all__ = ["DEEPEST", "FORMAT", "HEAD", "codec", "dump_parts", "dumps", "handed_on", "lead_of", "loads", "room", "take"]
 

@@ -17,8 +17,8 @@ from somatize.dag.topology import Topology
 
 from . import plotly_backend
 from . import theme as themes
+from .graph_layout import LayoutBlock, Wiring, structure_of
 from .graph_picture import Picture, Sights, marked, picture_of
-from .graph_structure import LayoutBlock, Wiring, structure_of
 from .theme import Theme, counted, cut
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 from somatize.dag.pieces import Marks
 
 from . import theme as themes
-from .graph_layout import LABEL, PAD, Arrow, Frame, Placed, placed
-from .graph_structure import BRANCHES, CROWD, Wiring, structure_of
+from .graph_layout import BRANCHES, CROWD, LABEL, PAD, Arrow, Frame, Placed, Wiring, placed, structure_of
 from .theme import Theme, counted, cut
 
 Sights = Mapping[str, Any]

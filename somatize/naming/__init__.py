@@ -16,10 +16,10 @@ be kept beside it, so that `difference(old, new)` can tell in sentences what an 
 
 from __future__ import annotations
 
+from .attributes import carries_gradient, training_in
 from .content_digest import content
 from .external_reads import Read, is_seeded, unseen
 from .names import Looked, Name, Namer, Naming, as_it_is, difference, given
-from .object_walk import carries_gradient, training_in
 
 __all__ = [
     "Looked",

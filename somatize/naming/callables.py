@@ -17,16 +17,16 @@ from somatize.errors import Unnameable
 
 from .attributes import attributes_of, held_by, private_of, unkeyed_names
 from .constructor_arguments import Argument, arguments_of, is_node
+from .content_digest import Expansion, a, class_words, module_in_names
 from .digests import SCALARS, worded
 from .module_origin import is_apart, is_library
-from .value_walker import Expansion, a, class_words, module_in_names
 
 Named = Callable[[Any], Expansion]
 """A function that names a function or class."""
 
 
 class Resolver:
-    """Takes apart what `value_walker.expanded` does not know. `meet` notes the library of a module, if it has one.
+    """Takes apart what `content_digest.expanded` does not know. `meet` notes the library of a module, if it has one.
 
     In `code`, loggers and locks do not count, and a bare object() is no more than that. With `stopping`, what may
     change unseen stops the naming. Of a `library`, what is not known counts as one of its type with its plain

@@ -34,12 +34,11 @@ from .attributes import attributes_of, unkeyed_names
 from .bytecode import Method, Use, read, uses_of
 from .callables import Resolver, generator_home, is_importable, lasting_words, named_words
 from .constructor_arguments import shown
-from .content_digest import content
+from .content_digest import Expansion, class_words, content
 from .digests import worded
 from .external_reads import Read
 from .module_origin import is_apart, is_library
 from .staleness import MISSING, Watches, filling
-from .value_walker import Expansion, class_words
 
 Said = list[str]
 """A value as the parts of a name have it: its digest as hex, and as it is shown, or an empty text."""

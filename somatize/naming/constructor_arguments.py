@@ -18,10 +18,9 @@ from weakref import WeakKeyDictionary
 from somatize.codecs import tensors
 from somatize.errors import Unnameable
 
-from .content_digest import content
+from .content_digest import Expansion, content
 from .digests import SCALARS, worded
 from .module_origin import is_library
-from .value_walker import Expansion
 
 _MET = worded("met")
 _KINDS = (

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgpack import Packer
 
-from somatize.codecs.registry import PACKING, SCALARS, TEXTS, Ext, packer
+from somatize.codecs.serializer import PACKING, SCALARS, TEXTS, Ext, packer
 
 SCHEME = 2
 """The version of names, part of each: results kept under another version are not found."""
@@ -29,7 +29,7 @@ LONG = 1024
 BATCH = 8192
 """The number of words packed at once, so that a long list is never packed as a whole."""
 
-# The codes of the ext objects that stand for what msgpack has no word for; `codecs.registry` has the ones below 16.
+# The codes of the ext objects that stand for what msgpack has no word for; `codecs.serializer` has the ones below 16.
 CHILD, TEXT, BYTES = range(32, 35)
 
 hasher = hashlib.sha256

@@ -26,10 +26,9 @@ from somatize.errors import Unnameable
 
 from .attributes import attributes_of
 from .callables import Resolver
-from .content_digest import content
+from .content_digest import Expansion, content
 from .digests import SCALARS, worded
 from .module_origin import is_apart, is_library
-from .value_walker import Expansion
 
 MISSING = object()
 """Marker of a name that is not defined."""

@@ -607,11 +607,11 @@ def _same(thing: Any) -> Any:
 
 def _registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:
     from somatize import codecs
-    from somatize.codecs import registry
+    from somatize.codecs import serializer
 
-    if kind not in registry.by_kind:
+    if kind not in serializer.by_kind:
         codecs.codec(kind, cls, dump=dump, load=load)
-    return registry.by_kind[kind].load(plain)
+    return serializer.by_kind[kind].load(plain)
 
 
 class _Arriving(pickle.Unpickler):
@@ -729,14 +729,14 @@ def _imported_as(module: str, name: str) -> Any:
 
 
 def _loaded_as_registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:  # noqa: ARG001
-    from somatize.codecs import registry
+    from somatize.codecs import serializer
 
-    return registry.by_kind[kind].load(plain) if kind in registry.by_kind else load(plain)
+    return serializer.by_kind[kind].load(plain) if kind in serializer.by_kind else load(plain)
 
 
 def _registry() -> Any:
     """The registry of user codecs, if one was loaded."""
-    return sys.modules.get("somatize.codecs.registry")
+    return sys.modules.get("somatize.codecs.serializer")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from somatize import codecs
-from somatize.codecs import registry
+from somatize.codecs import serializer
 
 
 def _back(value):
@@ -54,8 +54,8 @@ def same():
 
 @pytest.fixture
 def clean():
-    before = dict(registry.by_type), dict(registry.by_kind)
+    before = dict(serializer.by_type), dict(serializer.by_kind)
     yield
-    for table, kept in zip((registry.by_type, registry.by_kind), before, strict=True):
+    for table, kept in zip((serializer.by_type, serializer.by_kind), before, strict=True):
         table.clear()
         table.update(kept)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from somatize import codecs
-from somatize.codecs import registry
+from somatize.codecs import serializer
 from somatize.errors import NotKeepable, StoreError
 
 
@@ -102,7 +102,7 @@ def test_a_class_defined_again_takes_over(back, clean):
 
 def test_a_kind_nobody_registered_is_named_when_read(interval):
     data = codecs.dumps([Interval(1, 2)])
-    registry.by_kind.clear()
+    serializer.by_kind.clear()
     with pytest.raises(StoreError, match=r"'interval'.*codec"):
         codecs.loads(data)
 
@@ -126,7 +126,7 @@ def test_a_dump_that_never_becomes_plainer_is_refused(clean):
     codecs.codec("interval", Interval, dump=lambda v: Interval(v, v), load=lambda p: p)
     with pytest.raises(NotKeepable, match="levels"):
         codecs.dumps(Interval(1, 0))
-    registry.by_kind.clear(), registry.by_type.clear()
+    serializer.by_kind.clear(), serializer.by_type.clear()
     codecs.codec("interval", Interval, dump=lambda v: v, load=lambda p: p)
     with pytest.raises(NotKeepable, match="circle"):
         codecs.dumps(Interval(1, 0))

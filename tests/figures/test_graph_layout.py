@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from somatize.figures.graph_layout import placed
+from somatize.figures.graph_layout import Wiring, placed, structure_of
 from somatize.figures.graph_picture import curved
-from somatize.figures.graph_structure import Wiring, structure_of
 
 spec = importlib.util.spec_from_file_location("dags", Path(__file__).with_name("dags.py"))
 dags = importlib.util.module_from_spec(spec)

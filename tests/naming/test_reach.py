@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from somatize import Node, codec
-from somatize.codecs import registry, tensors
+from somatize.codecs import serializer, tensors
 from somatize.dag.pieces import Cached, Frozen, Marks
 from somatize.errors import Unnameable
 from somatize.naming import Namer, content, difference, given
@@ -393,7 +393,7 @@ def test_a_compiled_model_has_a_name(name_of):
 def written():
     codec("test.written", Written, dump=lambda _: None, load=lambda _: Written())
     yield Written()
-    del registry.by_kind["test.written"], registry.by_type[Written]
+    del serializer.by_kind["test.written"], serializer.by_type[Written]
 
 
 @pytest.mark.parametrize("held", [Data(), Kind.ONE, Pair(1, 2), Word("a"), None])
