@@ -185,10 +185,6 @@ def _numpy_of(values: Any) -> Any:
     return values
 
 
-def _objects_of(shape: list[int], order: str, held: list[Any]) -> Any:
-    return arrays.of_objects(shape, order, held)
-
-
 def _string_of(form: list[Any], held: Any) -> Any:
     import pandas as pd
 
@@ -261,7 +257,7 @@ def _extended_of(plain: list[Any]) -> Any:
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     "numpy": _numpy_of,
-    "objects": _objects_of,
+    "objects": arrays.of_objects,
     "string": _string_of,
     "arrow": _arrow_of,
     "categorical": _categorical_of,

@@ -12,8 +12,7 @@ from somatize.dag.plan import Compared, Slice
 from somatize.facts import Fact
 from somatize.watching.watchers import Forward
 
-from .agenda import Role
-from .program import Bound, Program, held_to
+from .program import Bound, Program, Role, held_to
 
 
 def done(step: Bound, outcome: Outcome, start: int) -> Fact:

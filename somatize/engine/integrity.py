@@ -16,10 +16,9 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from somatize.dag.plan import Compared, Slice
-from somatize.naming import difference
+from somatize.naming import as_it_is, difference
 
-from .agenda import Role, roles
-from .program import INPUT
+from .program import INPUT, Role, roles
 from .remote_calls import HELD
 from .result_cache import Cache
 
@@ -311,6 +310,6 @@ class Integrity:
 
     def _digest(self, value: Any) -> str | None:
         try:
-            return self._cache.compared(value)
+            return as_it_is(value)
         except Exception:
             return None

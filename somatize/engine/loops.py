@@ -20,9 +20,8 @@ from somatize.watching import watchers
 from somatize.watching.watchers import HERE, Forward
 
 from . import scheduler, seeds
-from .agenda import Role, roles
 from .calls import Calls, annotate, broken, failed, finished
-from .program import ANEW, Keeping, Program, answered, fetch, held_to, read_input_once, read_once
+from .program import ANEW, Keeping, Program, Role, answered, fetch, held_to, read_input_once, read_once, roles
 from .remote_calls import HostBroker, refuse_unknown
 from .result_cache import Cache
 

@@ -19,8 +19,7 @@ from somatize.dag.plan import Compared, Slice, slices
 from somatize.errors import NoHost
 from somatize.watching.watchers import HERE, Branch, Forward
 
-from .agenda import Agenda, Role
-from .program import INPUT, Program
+from .program import INPUT, Agenda, Program, Role
 
 NOBODY, FACTS, SHOWN = 0, 1, 2
 """Watchers of a forward: none, told facts, or also a status that shows tasks of node code."""

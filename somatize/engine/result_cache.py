@@ -27,7 +27,6 @@ from somatize.naming import (
     Namer,
     Naming,
     Read,
-    as_it_is,
     carries_gradient,
     given,
     is_seeded,
@@ -210,10 +209,6 @@ class Cache:
             return given(input_, "input", self._ignored).digest == self._root.digest
         except Exception:
             return False
-
-    def compared(self, value: Any) -> str:
-        """The digest of a value as it is now, to be compared with another of this process. Raises as naming does."""
-        return as_it_is(value)
 
     def gradient_of(self, value: Any) -> str | None:
         """Why a result cannot be recalled because a gradient flows through the value from the input, or None."""

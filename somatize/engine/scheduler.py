@@ -12,6 +12,7 @@ import functools
 import heapq
 import threading
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,9 +22,8 @@ from somatize.facts import Fact
 from somatize.utils.interrupts import start
 from somatize.watching.watchers import HERE, Branch, Forward
 
-from .agenda import Agenda, Role
 from .calls import Calls, Outcome, annotate, done, failed, left
-from .program import Bound, Program, answered, fetch, is_one_shot, read_twice
+from .program import Agenda, Bound, Program, Role, answered, fetch, is_one_shot, read_twice
 from .remote_calls import HELD
 
 if TYPE_CHECKING:
@@ -150,26 +150,20 @@ def _recalled(step: Bound, forward: Forward, calls: Calls, start: int) -> Outcom
     return outcome
 
 
+@dataclass
 class Walk:
     """One walk of a plan: steps that are due, under way and done."""
 
-    def __init__(
-        self,
-        program: Program,
-        given: Any,
-        forward: Forward,
-        threads: int,
-        calls: Calls,
-        start: int,
-        trips: Trips | None = None,
-    ) -> None:
-        self.program = program
-        self.forward = forward
-        self.start = start
-        self.threads = threads
-        self.slots = program.slots(given)
-        self.calls = calls
-        self.trips = trips
+    program: Program
+    given: InitVar[Any]
+    forward: Forward
+    threads: int
+    calls: Calls
+    start: int
+    trips: Trips | None = None
+
+    def __post_init__(self, given: Any) -> None:
+        self.slots = self.program.slots(given)
         self.errors: dict[int, BaseException] = {}
 
     def run(self) -> Any:
@@ -217,10 +211,9 @@ class Walk:
             return Agenda(self.program.plan, self.slots, hits)
         if self.trips is not None:
             return self.trips.agenda(self.slots)
-        of_all: Agenda | None = self.program.agenda
-        if of_all is None:
-            of_all = self.program.agenda = Agenda(self.program.plan, [])
-        return of_all.copied(self.slots)
+        if self.program.agenda is None:
+            self.program.agenda = Agenda(self.program.plan, [])
+        return self.program.agenda.copied(self.slots)
 
     def _recall_all(self) -> None:
         """Recall all kept results first: only then is it certain what has to run and which slices are needed."""

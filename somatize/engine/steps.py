@@ -12,11 +12,10 @@ from somatize.facts import Fact
 from somatize.naming import Name
 from somatize.watching.watchers import Forward
 
-from .agenda import Role
 from .calls import Calls, Outcome, call
 from .integrity import Integrity, Run
 from .items import Dealing, ItemMemory, Through
-from .program import Bound, Keeping, Program, held_to
+from .program import Bound, Keeping, Program, Role, held_to
 from .remote_calls import HELD
 from .result_cache import CLAIMS, Cache, Found, Owner
 from .seeds import seed_node

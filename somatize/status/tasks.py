@@ -9,6 +9,7 @@ another context stays in the chain and is skipped when looking for a parent.
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
 import math
 import threading
@@ -84,10 +85,10 @@ class Listeners:
     __slots__ = ("__weakref__", "_inside", "_lock", "everyone", "followers", "of_forwards")
 
     def __init__(self) -> None:
-        self.everyone: tuple[_Subscription, ...] = ()
-        self.followers: tuple[_Subscription, ...] = ()
+        self.everyone: tuple[functools.partial[object], ...] = ()
+        self.followers: tuple[functools.partial[object], ...] = ()
         """Listeners that want updates; only for them the clock is read."""
-        self.of_forwards: tuple[_Subscription, ...] = ()
+        self.of_forwards: tuple[functools.partial[object], ...] = ()
         """Those who want the tasks of forwards and their nodes as well."""
         self.renew()
 
@@ -105,7 +106,7 @@ class Listeners:
             raise BadOption(f"a listener is a callable that takes an event, not {listener!r}")
         if runs_later(listener):
             raise BadOption(f"a listener is called and no more, and {listener!r} is async or yields")
-        entry = _Subscription(listener)
+        entry = functools.partial(listener)  # of its own: a function subscribed twice is called twice
         with self._lock:
             self.everyone = (*self.everyone, entry)
             if updates:
@@ -136,7 +137,7 @@ class Listeners:
         if told:
             self._tell(TaskEvent(kind, task), told)
 
-    def _tell(self, event: Event, listeners: tuple[_Subscription, ...]) -> None:
+    def _tell(self, event: Event, listeners: tuple[functools.partial[object], ...]) -> None:
         if getattr(self._inside, "telling", False):
             return
         self._inside.telling = True
@@ -153,30 +154,15 @@ class Listeners:
         """Remove all listeners."""
         self.everyone = self.followers = self.of_forwards = ()
 
-    def _raised(self, listener: _Subscription) -> None:
+    def _raised(self, listener: functools.partial[object]) -> None:
         self._leave_out(listener)
-        _log.exception("the listener %r raised and is sent nothing more; the work goes on", listener)
+        _log.exception("the listener %r raised and is sent nothing more; the work goes on", listener.func)
 
-    def _leave_out(self, listener: _Subscription) -> None:
+    def _leave_out(self, listener: functools.partial[object]) -> None:
         with self._lock:
             self.everyone = tuple(other for other in self.everyone if other is not listener)
             self.followers = tuple(other for other in self.followers if other is not listener)
             self.of_forwards = tuple(other for other in self.of_forwards if other is not listener)
-
-
-class _Subscription:
-    """One subscription: a function subscribed twice is called twice."""
-
-    __slots__ = ("_listener",)
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    def __call__(self, event: Event) -> object:
-        return self._listener(event)
-
-    def __repr__(self) -> str:
-        return repr(self._listener)
 
 
 OPEN, FINISHED, FAILED = "open", "finished", "failed"

@@ -30,7 +30,6 @@ from somatize.utils.interrupts import TripLock
 from . import payload
 from .relay import Relay, listen
 from .server import HostState, Machine
-from .slice_runner import SliceResult
 from .slice_sender import Load, SentObjects, WorkerLosses, landed
 
 try:
@@ -192,7 +191,7 @@ class Actor:
             with tensors.within_callers(asked["modes"]):
                 ended = self._state.run(one, asked, sent, self._relay, _nowhere)
         except BaseException as error:
-            ended = SliceResult({}, error)
+            ended = Landed({}, error)
         fields, packed = self._state.landed(asked, one, ended, asked["modes"])
         with self._relay.lock:
             said = self._relay.taken() + (one.replies.warnings() if one is not None else [])

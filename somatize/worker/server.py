@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from somatize.codecs import tensors
 from somatize.engine.program import INPUT
+from somatize.engine.remote_calls import Landed
 from somatize.errors import NotSendable
 from somatize.facts import Fact
 
@@ -22,7 +23,7 @@ from . import payload, sent_modules
 from .host_process import Life, flush_streams, reopen_streams
 from .relay import Relay, listen
 from .replica import Delta, Leaf, Replica
-from .slice_runner import FarProgram, Replies, SliceResult, run, run_items
+from .slice_runner import FarProgram, Replies, run, run_items
 from .wire import PROTOCOL, Garbled, Message, Pieces, Segments, SharedMemoryProbe, Wire, sees_memory
 from .wire import WireClosed as Gone
 
@@ -154,7 +155,7 @@ class HostState:
 
     def run(
         self, one: BoundSlice, asked: dict[str, Any], sent: list[Any], relay: Relay, at: Callable[[int, str], None]
-    ) -> SliceResult:
+    ) -> Landed:
         """Run a slice with the values that were `sent`, which is emptied."""
         watched, seed = asked["watched"], asked.get("seed")
         if one.items:
@@ -175,7 +176,7 @@ class HostState:
         return ended
 
     def landed(
-        self, asked: Mapping[str, Any], one: BoundSlice | None, ended: SliceResult, modes: list[Any] | None
+        self, asked: Mapping[str, Any], one: BoundSlice | None, ended: Landed, modes: list[Any] | None
     ) -> tuple[dict[str, Any], list[Pieces]]:
         """The fields and buffers of the answer to a slice."""
         fields: dict[str, Any] = {"loaded": "loaded" in asked}
@@ -342,7 +343,7 @@ class Server:
         fields["changed"] = self._state.there()
         self.wire.send("state", fields, buffers)
 
-    def _slice(self, message: Message) -> tuple[BoundSlice | None, SliceResult]:
+    def _slice(self, message: Message) -> tuple[BoundSlice | None, Landed]:
         """Run the slice in a message; exceptions go into the answer."""
         asked, one = message.fields, None
         self._modes = asked.get("modes", self._modes)
@@ -362,19 +363,19 @@ class Server:
             finally:
                 self.computing = False
         except BaseException as error:
-            return one, SliceResult({}, error)
+            return one, Landed({}, error)
         finally:
             if self.life is not None:
                 self.life.calm()
             flush_streams()
 
-    def _run(self, asked: dict[str, Any], one: BoundSlice, buffers: list[memoryview]) -> SliceResult:
+    def _run(self, asked: dict[str, Any], one: BoundSlice, buffers: list[memoryview]) -> Landed:
         sent = payload.unpack(buffers[asked.get("state", 0) :], self._mode)
         del buffers[:]
         with tensors.within_callers(self._modes):
             return self._state.run(one, asked, sent, self._relay, self._at)
 
-    def _land(self, asked: dict[str, Any], one: BoundSlice | None, ended: SliceResult) -> None:
+    def _land(self, asked: dict[str, Any], one: BoundSlice | None, ended: Landed) -> None:
         fields, buffers = self._state.landed(asked, one, ended, self._modes)
         fields["trip"] = asked["trip"]
         with self._relay.lock:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns as clock
-from typing import Any, NamedTuple
+from typing import Any
 
 from somatize.dag.implementation import Implementation
 from somatize.dag.pieces import Mapped, Marks
 from somatize.dag.plan import Plan, Step
-from somatize.engine.agenda import Role
 from somatize.engine.calls import Calls, Outcome, done, failed
-from somatize.engine.program import INPUT, Bound, Program, Source, fetch, read_once, synchronised_implementations
-from somatize.engine.remote_calls import SHOWN
+from somatize.engine.program import INPUT, Bound, Program, Role, Source, fetch, read_once, synchronised_implementations
+from somatize.engine.remote_calls import SHOWN, Landed
 from somatize.engine.seeds import seed_node, seeding
 from somatize.errors import GradientCut, GraphError, NotSendable
 from somatize.facts import Fact
@@ -83,18 +82,6 @@ Spec = dict[str, Any]
 where `mapped` is None, or a batch with 0 for one by one; `returns`, `holds`, and `waits` for `synchronise=True`;
 `shared` as ``[number, readers]``, the ids of all that read a value which several do.
 """
-
-
-class SliceResult(NamedTuple):
-    """The result of a slice: its values by number, or the exception and its step."""
-
-    values: dict[int, Any]
-    error: BaseException | None = None
-    step: int = -1
-    told: bool = False
-    place: str = ""
-    done: list[Any] | None = None
-    failed: int = 1
 
 
 Line = tuple[Bound, int, Source, tuple[int, ...]]
@@ -189,7 +176,7 @@ class Replies:
         return found
 
     def landed(
-        self, ended: SliceResult, returns: list[int], modes: list[Any] | None, *, items: bool
+        self, ended: Landed, returns: list[int], modes: list[Any] | None, *, items: bool
     ) -> tuple[list[int], list[Pieces], BaseException | None, int]:
         """The steps whose values go back and these values packed; or the error of one that cannot, and its step."""
         back = [number for number in returns if number in ended.values]
@@ -248,7 +235,7 @@ def run(
     enters: bool,
     compares: Any = None,
     seed: str | None = None,
-) -> SliceResult:
+) -> Landed:
     """Run a slice; whatever its nodes raise is in the answer. With `seed` each seeds the random generators first.
 
     `values` are by the number at home, the graph's own input under `INPUT`; they are taken out of it, so that each
@@ -271,7 +258,7 @@ def run(
         if comparison is not None:
             _end_comparison(comparison, far, slots, relay)
     except BaseException as error:  # an interrupt between two nodes
-        fault = SliceResult({}, error)
+        fault = Landed({}, error)
     finally:
         forward.over = True
         relay.over()
@@ -279,7 +266,7 @@ def run(
             program.running.remove(forward)
         HERE.reset(here)
     found = {far.homes[leaf]: slots[leaf] for leaf in program.plan.leaves if leaf in through}
-    return SliceResult(found) if fault is None else fault._replace(values=found)
+    return Landed(found) if fault is None else fault._replace(values=found)
 
 
 def _go_through(
@@ -292,7 +279,7 @@ def _go_through(
     *,
     enters: bool,
     comparison: Comparison | None,
-) -> SliceResult | None:
+) -> Landed | None:
     """Call each node, noting those that returned in `through`; returns the first exception."""
     calls, start = _calls(far.program, forward), clock()
     for step, home, source, frees in far.lines:
@@ -315,7 +302,7 @@ def _go_through(
         if outcome.error is not None:
             _tell(forward, outcome, failed(step, outcome.began - start, outcome.took, outcome.error, outcome.place))
             told = forward.tell is not None
-            return SliceResult({}, outcome.error, home, told=told, place=outcome.place)
+            return Landed({}, outcome.error, home, told=told, place=outcome.place)
         slots[step.number] = outcome.value
         through.append(step.number)
         if comparison is not None:
@@ -358,7 +345,7 @@ def run_items(
     watched: int,
     seed: str | None = None,
     places: Sequence[int] = (),
-) -> SliceResult:
+) -> Landed:
     """Run the only, mapped node of a slice over some items; only its own facts are told.
 
     With `seed` the random generators are seeded before each item, or batch, as it is its place among all items.
@@ -379,10 +366,10 @@ def run_items(
     here = HERE.set(forward)
     try:
         with _seeding(int(seed) if seed is not None else None):
-            return SliceResult({}, done=through.run(items))
+            return Landed({}, done=through.run(items))
     except BaseException as error:
         done = through.answers[: through.ran]
-        return SliceResult({}, error, far.homes[-1], told=True, done=done, failed=max(1, through.failed))
+        return Landed({}, error, far.homes[-1], told=True, done=done, failed=max(1, through.failed))
     finally:
         forward.step, forward.over = -1, True
         relay.over()

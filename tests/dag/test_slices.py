@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from somatize.dag.pieces import Marks
 from somatize.dag.plan import Plan, Slice, compiled, slices
 from somatize.dag.topology import Topology
-from somatize.engine.agenda import Agenda
+from somatize.engine.program import Agenda
 
 
 def planned(hosts: str, edges: list[tuple[int, int]]) -> Plan:

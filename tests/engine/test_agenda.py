@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from somatize.dag.pieces import Marks
 from somatize.dag.plan import Plan, compiled
 from somatize.dag.topology import Topology
-from somatize.engine.agenda import Agenda, Role, roles
+from somatize.engine.program import Agenda, Role, roles
 
 
 def plan_of(edges: list[tuple[str, str]], names: str) -> Plan:
