@@ -197,7 +197,7 @@ def runs(
             TextColumn("run", lambda row: row["run"], 0, right=False, least=_NAME),
             TextColumn("state", lambda row: row["state"], 1, right=False),
             *(
-                TextColumn(name.removeprefix("config."), lambda row, name=name: answers.number(row.get(name)), 1)  # type: ignore[misc]
+                TextColumn(name.removeprefix("config."), lambda row, name=name: _cell(name, row.get(name)), 1)  # type: ignore[misc]
                 for name in wanted
                 if name not in usual
             ),
@@ -214,6 +214,13 @@ def runs(
     )
     if rows:
         answer.note(_of(len(shown), len(rows), "run"))
+
+
+def _cell(name: str, value: Any) -> str:
+    """A value in a table of runs: of a configuration as it was given, a number in five digits."""
+    if value is None:
+        return ""
+    return _plain(value) if name.startswith("config.") else answers.number(value)
 
 
 _OF_NUMBER = (".last", ".min", ".max", ".last_at", ".min_at", ".max_at", ".odd")
@@ -287,7 +294,7 @@ def _compared(row: Row, value: Any) -> str:
         return "-"
     if row["kind"] == "time":
         return answers.took(value)
-    return answers.number(value) if isinstance(value, float) else _plain(value)
+    return answers.number(value) if isinstance(value, float) and row["kind"] == "number" else _plain(value)
 
 
 def recorded_now(store: Any) -> set[str]:

@@ -32,10 +32,18 @@ def test_a_table_of_runs_has_the_columns_that_are_asked_for(place: Path) -> None
     asked = ["--where", "config.optim.lr > 0", "--sort", "-config.optim.lr", "--columns", "config.optim.lr,loss.min"]
     lines = call("runs", place, *asked).stdout.splitlines()
     assert lines[0].split()[:4] == ["run", "state", "optim.lr", "loss.min"]
-    assert lines[1].split()[:4] == ["fast", "failed", "0.50000", "0.25000"]
+    assert lines[1].split()[:4] == ["fast", "failed", "0.5", "0.25000"]
     assert lines[1].endswith("out of patience")
-    assert lines[2].split()[:4] == ["slow", "finished", "0.10000", "0.81000"]
+    assert lines[2].split()[:4] == ["slow", "finished", "0.1", "0.81000"]
     assert call("runs", place, "--where", "forwards > 5").stderr == "somatize: no such run\n"
+
+
+def test_a_column_that_there_cannot_be_is_refused(place: Path) -> None:
+    told = call("runs", place, "--columns", "loss", code=2).stderr
+    assert "'loss' is no column: it is config.KEY, of a number NAME.last, NAME.min or NAME.max, or one of run," in told
+    told = call("runs", place, "--columns", "los.last,config.lr").stderr
+    assert "of= names 'los', which was said in no run; did you mean 'loss.last'?" in told
+    assert "config= names 'config.lr', which no run has; did you mean 'config.optim.lr'?" in told
 
 
 def test_a_condition_that_cannot_be_read_points_at_the_place(place: Path) -> None:
