@@ -68,7 +68,7 @@ def test_the_differences_between_runs(place: Path) -> None:
     lines = call("compare", place, "slow", "fast").stdout.splitlines()
     assert lines[0].split() == ["slow", "fast"]
     assert lines[1].split() == ["end", "state", "finished", "failed"]
-    assert ["config", "optim.lr", "0.10000", "0.50000"] in [line.split() for line in lines]
+    assert ["config", "optim.lr", "0.1", "0.5"] in [line.split() for line in lines]
     rows = json.loads(call("compare", place, "slow", "fast", "--json").stdout)
     assert {"kind": "config", "name": "optim.lr", "slow": 0.1, "fast": 0.5} in rows
     assert call("compare", place, "slow", "slow").stderr == "somatize: nothing differs\n"
