@@ -265,6 +265,7 @@ def test_what_is_no_dict_is_refused(wrong: Any) -> None:
 
 
 def test_the_suite_holds_every_fact_a_forward_tells(wrong_facts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # The suite itself is tested: somebody makes a wrong fact.
     monkeypatch.setattr(loops, "failed", lambda *_: {"fact": "failed", "node": "f"})
     with pytest.raises(ZeroDivisionError):
         Graph.somatize(lambda x: 1 / x).forward(0, watching=[].append)
@@ -274,6 +275,7 @@ def test_the_suite_holds_every_fact_a_forward_tells(wrong_facts: list[str], monk
 
 
 def test_the_suite_holds_what_nodes_say(wrong_facts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # The same of what nodes say.
     monkeypatch.setattr(facts, "said", lambda fact, **stamped: fact)
     Graph.somatize(lambda x, ctx: ctx.tell({"fact": "loss", "value": 3})).forward(0, watching=[].append)
     (said,) = wrong_facts

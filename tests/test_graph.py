@@ -284,6 +284,7 @@ def test_the_plan_is_compiled_once_and_again_only_after_a_change(monkeypatch: py
         compiled.append(1)
         return real(*args)
 
+    # How often it is compiled shows nowhere else.
     monkeypatch.setattr(graph_module, "compiled", counting)
     graph = diamond()
     assert compiled == []

@@ -91,7 +91,7 @@ class Segments:
     """Those of one end of one connection: its own, which it writes, and what it has mapped of the other's."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self._limit = _limit() if limit is None else limit
+        self.limit = _limit() if limit is None else limit
         self._lock = threading.Lock()
         self._free: list[_Segment] = []
         self._leased: dict[int, _Segment] = {}
@@ -124,9 +124,9 @@ class Segments:
             segment = min(fitting, key=lambda one: one.capacity)
             self._free.remove(segment)
             return segment
-        while self._free and self._held() + size > self._limit:
+        while self._free and self.held() + size > self.limit:
             os.close(self._free.pop(0).fd)
-        if self._held() + size > self._limit or self._closed:
+        if self.held() + size > self.limit or self._closed:
             return None
         self._count += 1
         try:
@@ -134,7 +134,8 @@ class Segments:
         except OSError:
             return None
 
-    def _held(self) -> int:
+    def held(self) -> int:
+        """The bytes of this end's segments."""
         return sum(one.capacity for one in (*self._free, *self._leased.values()))
 
     def get(self, token: list[int]) -> memoryview:

@@ -275,6 +275,7 @@ def test_an_empty_graph_has_nothing_to_learn() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_synchronise_waits_after_each_placed_node(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[str] = []
+    # On a CPU there is nothing to wait for, so that it would show nowhere.
     monkeypatch.setattr(tensors, "synchronise", waited.append)
     placed = (node(lambda x: x + 1).named("a") | node(lambda x, ctx: x * 2).named("b")).on("cpu")
     g = Graph.somatize(node(lambda x: x).named("free") >> placed)

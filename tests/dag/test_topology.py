@@ -264,7 +264,7 @@ def _looks(topology: Topology, before: str, after: str) -> int:
                 Counting.looks += 1
                 yield key
 
-    edges = topology._after
+    edges = topology._after  # counted where it is read, as no public name shows what a change costs
     plain = edges["hub"]
     edges["hub"] = Counting(plain)
     topology.connect(before, after)

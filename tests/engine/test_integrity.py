@@ -280,6 +280,7 @@ class TestTheNodeItself:
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_miss_names_what_it_is_given_at_most_twice_and_what_nobody_else_has_not_at_all(store, monkeypatch, threads):
     hashed, named = [], tensors.named_apart
+    # How often a value is hashed shows nowhere else.
     monkeypatch.setattr(tensors, "named_apart", lambda tensor: hashed.append(tuple(tensor.shape)) or named(tensor))
     graph = Graph.somatize(kept(lambda x: x[:2] * 1, "a") >> kept(lambda x: x[:1] * 1, "b"))
     graph.forward(torch.ones(3), store=store, threads=threads)
@@ -367,6 +368,7 @@ class TestForwardsAtTheSameTime:
 
 def test_who_waited_for_another_thread_that_failed_compares_before_it_runs(store, monkeypatch):
     started, go, waiting, wait = threading.Event(), threading.Event(), threading.Event(), CLAIMS.wait
+    # The first thread goes on only when the second one waits for it.
     monkeypatch.setattr(CLAIMS, "wait", lambda name: (waiting.set(), wait(name))[1])
     lists = [[1, 2], [1, 2]]
     calls = []

@@ -40,6 +40,7 @@ def mapped(thing, batch=None):
 
 def counting(store, monkeypatch):
     """How many transactions were written, in a list of one for each."""
+    # Transactions are counted where they are written: how many there were shows nowhere else.
     written, write = [], store.opened.values.write
     monkeypatch.setattr(store.opened.values, "write", lambda work: written.append(None) or write(work))
     return written
@@ -48,6 +49,7 @@ def counting(store, monkeypatch):
 @pytest.mark.parametrize(("thing", "batch"), [(Square(), None), (Squares(), 64)])
 def test_quick_items_do_not_wait_for_the_disk_one_by_one(store: Store, monkeypatch, thing, batch) -> None:
     written = counting(store, monkeypatch)
+    # How items are gathered depends on how long they take.
     clock = iter(range(10**6))
     monkeypatch.setattr("somatize.engine.items.monotonic", lambda: next(clock) * 1e-3)  # a millisecond an item
     assert mapped(thing, batch).forward(range(500), store=store) == [item * item for item in range(500)]

@@ -16,7 +16,7 @@ spec.loader.exec_module(dags)
 
 
 def drawn(g):
-    declaration = g._declaration
+    declaration = g._declaration  # which Graph hands to the drawing, and to nobody else
     wiring = Wiring(declaration.topology)
     marks = [declaration.marks[name] for name in wiring.names]
     return wiring, marks, placed(wiring, structure_of(wiring, marks), lambda node: 60.0)

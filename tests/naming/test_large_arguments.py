@@ -35,6 +35,7 @@ MAKERS = {
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 def test_it_counts_by_its_content_though_it_was_not_named_at_construction(make, monkeypatch):
     asked = []
+    # When a value is hashed shows nowhere else.
     content = constructor_arguments.content
     monkeypatch.setattr(constructor_arguments, "content", lambda *args: asked.append(args) or content(*args))
     one, same, other = Holds(make(1.0)), Holds(make(1.0)), Holds(make(2.0))

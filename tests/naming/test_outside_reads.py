@@ -192,6 +192,7 @@ def test_an_object_in_an_input_that_reads_as_it_is_used_is_told(store, tmp_path)
 
 
 def test_a_librarys_object_that_may_read_as_it_is_used_has_no_name(tmp_path, monkeypatch):
+    # This module stands for a library.
     monkeypatch.setattr("somatize.naming.content_digest.is_library", lambda module: module == __name__)
     held = {"value": [Lines(str(tmp_path))]}
     with pytest.raises(Unnameable, match=r"input\['value'\]\[0\] is a .*Lines of a library, .* its `path`"):

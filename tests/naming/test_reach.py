@@ -269,6 +269,7 @@ def test_what_its_state_is_called_settles_that_but_for_the_mode(name_of, monkeyp
     node, namer = Owner(), Namer()
     first = name_of(node, SETTLED, namer=namer).digest
     node._layers["all"][0].weight.data.add_(1)
+    # That it is not looked at is what such a node costs.
     monkeypatch.setattr(tensors, "state_of", lambda _: pytest.fail("looked at"))
     assert name_of(node, SETTLED, namer=namer).digest == first == name_of(Owner(), SETTLED).digest
     node._layers["all"][1].eval()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
+from somatize.status import Status
 from somatize.status.status import _ALL
 
 
@@ -42,6 +43,17 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+def ticking() -> Callable[[Status], Callable[[], bool]]:
+    """Gives the look that a Status takes ten times a second, its thread stopped: number and order are then exact."""
+
+    def by_hand(status: Status) -> Callable[[], bool]:
+        status._ticker.stop()  # there is no public way to look, as nobody else should
+        return status._tick
+
+    return by_hand
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import io
 import itertools
 import logging
 import logging.config
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -562,11 +563,11 @@ def test_a_record_keeps_nothing_alive() -> None:
 def test_an_empty_slot_gives_the_default(make: Any) -> None:
     empty = dict.fromkeys(["log_history", "window", "profile_flops", "loggers", "warnings", "watching", "clock"])
     with Status() as plain, make(empty) as status:
-        assert vars(status._options) == vars(plain._options)
+        assert pickle.dumps(status) == pickle.dumps(plain)  # which holds the options
         log.warning("taken")
         assert messages(status) == ["taken"]
     with Status.of(None) as status:
-        assert vars(status._options) == vars(plain._options)
+        assert pickle.dumps(status) == pickle.dumps(plain)  # which holds the options
 
 
 def test_options_are_checked_before_anything_is_touched(state: Any) -> None:
@@ -597,7 +598,10 @@ def test_options_are_checked_before_anything_is_touched(state: Any) -> None:
     with pytest.raises(TypeError, match="watching="):
         Status(watching=3)  # type: ignore[arg-type]
     assert state() == before
-    assert Status.of({"profile_flops": False, "log_history": 2})._options.log_history == 2
+    with Status.of({"profile_flops": False, "log_history": 2}) as status:
+        for number in range(3):
+            log.warning("%d", number)
+        assert messages(status) == ["1", "2"]
 
 
 def test_many_at_once_from_threads() -> None:

@@ -51,19 +51,19 @@ def test_the_tasks_of_forwards_are_not_said_again() -> None:
     assert [(fact["name"], fact["node"], fact["parent"]) for fact in told] == [("mine", "lambda", "lambda")]
 
 
-def test_an_open_task_is_said_after_a_quarter_second_and_seldom(clock: Any) -> None:
+def test_an_open_task_is_said_after_a_quarter_second_and_seldom(clock: Any, ticking: Any) -> None:
     told: list[Any] = []
     status = Status(watching=told.append, clock=clock)
-    status._ticker.stop()  # its part is played here
+    tick = ticking(status)
     with status.task("long", total=100) as task:
         moments = []
         for _ in range(2000):
             clock.pass_(0.05)
             before = len(told)
-            assert status._tick() is True
+            assert tick() is True
             if len(told) > before:
                 moments.append(task.elapsed)
-    assert status._tick() is False
+    assert tick() is False
     assert moments[0] == pytest.approx(0.25, abs=0.06)
     assert all(after - before >= 1 for before, after in itertools.pairwise(moments))
     assert len(moments) < 60  # of 100 seconds in which nothing came of it, and a week has some 200
@@ -76,39 +76,39 @@ def test_an_open_task_is_said_after_a_quarter_second_and_seldom(clock: Any) -> N
     status.close()
 
 
-def test_what_is_new_of_an_open_task_is_said_within_a_second(clock: Any) -> None:
+def test_what_is_new_of_an_open_task_is_said_within_a_second(clock: Any, ticking: Any) -> None:
     told: list[Any] = []
     status = Status(watching=told.append, clock=clock)
-    status._ticker.stop()
+    tick = ticking(status)
     with status.task("long") as task:
         clock.pass_(3600)
-        status._tick()
+        tick()
         for _ in range(20):
             clock.pass_(0.5)
             task.advance()
-            status._tick()
+            tick()
         assert [fact["done"] for fact in told] == ["0", *(str(number) for number in range(2, 21, 2))]
         task.total = 30
         clock.pass_(1)
-        status._tick()
+        tick()
         assert told[-1]["total"] == "30"
         told.clear()
         clock.pass_(100)
-        status._tick()
+        tick()
         assert told == []
     status.close()
 
 
-def test_only_the_latest_of_an_open_task_is_kept(tmp_path: Path, clock: Any) -> None:
+def test_only_the_latest_of_an_open_task_is_kept(tmp_path: Path, clock: Any, ticking: Any) -> None:
     with Store(tmp_path / "s") as store, Recorder(store, run="r") as recorder:
         status = Status(watching=[recorder], clock=clock)
-        status._ticker.stop()
+        tick = ticking(status)
 
         def goes_on(task: Any, seconds: int = 30) -> None:
             for number in range(seconds):
                 clock.pass_(1)
                 task.advance()
-                status._tick()
+                tick()
                 if number % 10 == 0:
                     store.opened.flush()  # so that some of it is committed and some is not
 
@@ -141,7 +141,7 @@ def test_only_the_latest_of_an_open_task_is_kept(tmp_path: Path, clock: Any) -> 
                 store.opened.flush()
         status.task("left")
         clock.pass_(1)
-        status._tick()
+        tick()
         recorder.close()
         assert tasks(store)[-1]["state"] == "lost"  # its recorder is closed: nobody says any more what becomes of it
         store.forget("r")

@@ -286,19 +286,20 @@ def test_updates_are_throttled_and_the_last_one_told(clock: Any) -> None:
     assert seen[-2:] == [("updated", "x", 1000), ("finished", "x", 1000)]
 
 
-def test_an_update_held_back_is_told_in_a_moment_though_nothing_follows(clock: Any) -> None:
+def test_an_update_held_back_is_told_in_a_moment_though_nothing_follows(clock: Any, ticking: Any) -> None:
     status = Status(clock=clock)
+    tick = ticking(status)
     seen = told(status)
     task = status.task("x")
     task.advance()
     task.advance()
     assert seen[-1] == ("updated", "x", 1)
-    status._ticker.look()
+    tick()
     assert seen[-1][2] in (1, 2)
     clock.pass_(0.2)
-    status._ticker.look()
+    tick()
     assert seen[-1] == ("updated", "x", 2)
-    assert not status._ticker.look()
+    assert not tick()
 
 
 def test_threads_may_advance_one_task() -> None:
@@ -436,9 +437,10 @@ def test_what_is_no_count_changes_nothing(amount: Any, clock: Any) -> None:
         assert task.total is None
 
 
-def test_what_was_done_before_a_task_began_makes_it_no_faster(clock: Any) -> None:
+def test_what_was_done_before_a_task_began_makes_it_no_faster(clock: Any, ticking: Any) -> None:
     said: list[Any] = []
     with Status(clock=clock, watching=said.append) as status, status.task("resumed", total=1000) as task:
+        tick = ticking(status)
         task.update(done=900)
         clock.pass_(5)
         assert (task.rate, task.remaining, task.percent) == (None, None, 90)
@@ -446,7 +448,7 @@ def test_what_was_done_before_a_task_began_makes_it_no_faster(clock: Any) -> Non
         clock.pass_(5)
         task.update(done=920)
         assert (task.rate, task.remaining) == (2.0, 40.0)
-        status._tick()
+        tick()
     assert {fact["before"] for fact in said} == {"900"}
     told = OpenTask({**said[0], "took_us": "10000000", "done": "920", "total": "1000"}, 0.0)
     assert ShownTask(told).remaining == 40.0

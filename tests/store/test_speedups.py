@@ -175,16 +175,26 @@ def takes(recorder: Recorder, step: Any) -> str | None:
         try:
             sink.closed()
         finally:
-            recorder._writer.drop_forward(sink)
+            writer_of(recorder).drop_forward(sink)
             sink.facts.clear()
     except Exception as error:
         return type(error).__name__
     return None
 
 
+def writer_of(recorder: Recorder) -> Any:
+    """The writer of a recorder: which way it takes, C or Python, and what it holds, is shown by nothing public."""
+    return recorder._writer
+
+
+def told_about(recorder: Recorder) -> None:
+    """Wait for the thread that says where and by what the run is made, which would come in between."""
+    recorder._teller.wait()
+
+
 def entries(recorder: Recorder) -> list[tuple[Any, ...]]:
     """What was appended, but for when and for what is said of the run."""
-    writer, at, found = recorder._writer, 0, []
+    writer, at, found = writer_of(recorder), 0, []
     path = writer.opened.journals / journal.file_name(writer.id, 0)
     content = path.read_bytes()
     content = content[journal.read_header(content)[1] :]  # type: ignore[index]
@@ -235,7 +245,7 @@ def test_the_bytes_and_what_readers_see_are_those_of_python(
         with purely(pure), warnings.catch_warnings(), Recorder(store, run=run, summarising=FIELDS) as recorder:
             warnings.simplefilter("ignore")
             if several:
-                recorder._writer.gate.flags[0] = 1
+                writer_of(recorder).gate.flags[0] = 1
             raised = [takes(recorder, step) for step in steps]
             written = entries(recorder)
         found.append((raised, written, seen(store, run, PATHS)))
@@ -254,7 +264,7 @@ def test_texts_and_maps_of_each_size_are_packed_as_by_python(store: Store) -> No
         *({"fact": "loss", "value": text} for text in ("1", "0.5", "", "x" * 32, "x" * 70_000)),
     ]
     recorder = Recorder(store, run="r", summarising=["loss", "ran.node"])
-    writer = recorder._writer
+    writer = writer_of(recorder)
     with writer.lock:  # the committing thread's turn would be a reason to decline
         for told in [[fact, last] for fact in ran] + [ran[:3] * 7 + [last]]:
             sink = recorder.opens(None)
@@ -288,7 +298,7 @@ def test_texts_and_maps_of_each_size_are_packed_as_by_python(store: Store) -> No
 def test_the_ordinary_is_done_in_c_and_the_rest_is_not(store: Store) -> None:
     """Else the tests above would hold Python against itself."""
     recorder = Recorder(store, run="r", summarising=FIELDS)
-    writer = recorder._writer
+    writer = writer_of(recorder)
 
     closed: list[Any] = []
 
@@ -389,7 +399,7 @@ def stored(store: Store, run: str, stretches: list[bytes], pure: bool) -> Any:
     """What a store gives of a journal that is taken in in stretches, and what was damaged in it."""
     fields, base, damaged = ["loss.value", "loss.other"], 0, []
     with Recorder(store, run=run, summarising=fields) as recorder:
-        writer = recorder._writer
+        writer = writer_of(recorder)
     whose = {"run": writer.run, "name": run, "fields": fields}
     with purely(pure):
         for stretch in stretches:
@@ -500,7 +510,7 @@ def test_a_fact_said_as_its_forward_ends_in_another_thread_is_kept(
 ) -> None:
     """It comes while the record is on its way to the disk, and so is said after it."""
     recorder = Recorder(store, run="r", summarising=["loss"])
-    lock, went = recorder._writer.lock, threading.Event()
+    lock, went = writer_of(recorder).lock, threading.Event()
 
     def say() -> None:
         went.set()
@@ -552,7 +562,7 @@ def test_a_full_journal_is_followed_by_the_next(way: str, store: Store, monkeypa
     for step in range(50):
         told_to(recorder, {"fact": "ran", "node": "n" * 20, "took_us": "1"}, LAST)
         recorder({"fact": "loss", "value": step / 2})
-    assert 4 <= recorder._writer._generation <= 8
+    assert 4 <= writer_of(recorder)._generation <= 8
     recorder.close()
     assert curve(store, "r") == [(step, step / 2) for step in range(50)]
     assert [len(list(facts(store, "r", step))) for step in range(50)] == [3] * 50
@@ -575,10 +585,10 @@ def test_a_write_that_the_disk_takes_in_part_is_undone(
     way: str, store: Store, recwarn: pytest.WarningsRecorder
 ) -> None:
     recorder = Recorder(store, run="r", summarising=["loss"])
-    recorder._teller.wait()
+    told_about(recorder)
     told_to(recorder, LAST)
     store.opened.flush()
-    writer = recorder._writer
+    writer = writer_of(recorder)
     path = writer.opened.journals / journal.file_name(writer.id, 0)
     size = path.stat().st_size
     with room_for(path, 30):
@@ -603,9 +613,9 @@ def test_a_torn_entry_that_cannot_be_undone_ends_its_journal(
 
     monkeypatch.setattr(commit, "EVERY", 3600.0)
     recorder = Recorder(store, run="r", summarising=["loss"])
-    recorder._teller.wait()
+    told_about(recorder)
     told_to(recorder, LAST)
-    writer = recorder._writer
+    writer = writer_of(recorder)
     first, second = (writer.opened.journals / journal.file_name(writer.id, number) for number in (0, 1))
     size = first.stat().st_size
     with room_for(first, 30), monkeypatch.context() as patch:

@@ -159,7 +159,7 @@ def test_a_bar_of_others_is_kept_as_it_is_now(bar: str, monkeypatch: pytest.Monk
     with Status() as status, status.display(live=True, refresh=False):
         for number in range(20_001):
             sys.stdout.write(bar.format(number))
-        assert len(sys.stdout._begun) < 2 * 4096  # type: ignore[attr-defined]
+        assert len(sys.stdout._begun) < 2 * 4096  # type: ignore[attr-defined]  # its memory
         print()
     assert screen(terminal.getvalue()) == ["20000 of 20000"]
 

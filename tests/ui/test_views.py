@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import logging
 from typing import Any
@@ -67,10 +68,11 @@ def test_a_tree_with_bars_counts_rates_elapsed_and_remaining() -> None:
 def test_siblings_and_depth_are_drawn() -> None:
     status = Status()
     a = status.task("a")
+    within_a = contextvars.copy_context()
     a1 = status.task("a1")
     status.task("a11")
     status.carried(lambda: None)()
-    b = status._tree.open("a2", None, a)
+    b = within_a.run(status.task, "a2")
     names = [line.split("  ")[0].rstrip() for line in rendered(StatusView(status))]
     assert names[0].startswith("a")
     assert [line[:4].rstrip() for line in rendered(StatusView(status))] == ["a", "├ a1", "│ └", "└ a2"]
@@ -142,7 +144,7 @@ def test_many_tasks_are_counted_and_young_ones_left_out() -> None:
     status = Status(clock=clock)
     root = status.task("root")
     for number in range(30):
-        status._tree.open(f"task {number}", None, root)
+        contextvars.copy_context().run(status.task, f"task {number}")
     lines = rendered(StatusView(status, rows=5))
     assert len(lines) == 6
     assert lines[-1] == "and 26 more"

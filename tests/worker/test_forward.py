@@ -141,6 +141,7 @@ def test_a_node_that_nobody_has_any_more_is_let_go_there(broker: Broker, tmp_pat
 
 
 def test_more_slices_than_a_worker_remembers(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
+    # Else it would take thousands of graphs.
     monkeypatch.setattr(slice_sender, "_MOST", 2)
     graphs = [Graph.somatize(node(lambda x, n=n: x + n).at("w1")) for n in range(5)]
     for _ in range(2):

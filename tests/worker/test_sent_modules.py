@@ -57,6 +57,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def broker(request: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """Of a worker that has the modules at hand, and of one that has to be sent their files."""
     if request.param == "another machine":
+        # There is one machine: a worker on another one is one that shares no memory.
         monkeypatch.setattr(connection, "sees_memory", lambda _: False)
     (tmp_path / "elsewhere").mkdir()
     env = {"TMPDIR": str(tmp_path / "elsewhere"), "AT_A_HOST": "1"}
@@ -209,6 +210,7 @@ def test_a_part_of_a_package_brings_the_packages_above_it(
 
 
 def test_of_large_data_what_has_no_room_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else it would take large files.
     monkeypatch.setattr(sent_modules, "MOST_DATA", 5)
     with pytest.warns(SomatizeWarning, match=r"1 data files of them do not go to another machine.*sent_pkg/data.txt"):
         files, _ = sent_modules.offered(["sent_pkg"], shares=False)

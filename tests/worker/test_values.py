@@ -166,7 +166,7 @@ def test_what_the_graph_and_the_node_hold_is_not_written_by_later_trips(broker: 
 
 
 def pool_of(broker: Broker) -> wire.Segments:
-    live = broker._connections["w1"][0]._live
+    live = broker._connections["w1"][0]._live  # shared memory is an inside of the connection: nothing public shows it
     assert live is not None
     found = live.wire.segments
     assert found is not None
@@ -180,17 +180,17 @@ def test_segments_are_used_again_and_freed_when_idle(monkeypatch: Any) -> None:
         for _ in range(10):
             graph.forward(np.ones(BIG // 8), broker=broker)
         pool = pool_of(broker)
-        assert pool._count <= 2
+        assert pool.held() <= 2 * BIG
         until = time.monotonic() + 5
-        while pool._held() and time.monotonic() < until:
+        while pool.held() and time.monotonic() < until:
             time.sleep(0.02)
-        assert pool._held() == 0
+        assert pool.held() == 0
 
 
 def test_beyond_the_limit_values_are_copied() -> None:
     with Broker.embedded({"w1": spawned()}) as broker:
         assert there_and_back(1, broker) == 1
-        pool_of(broker)._limit = BIG
+        pool_of(broker).limit = BIG
         answer = there_and_back([np.ones(BIG // 8), np.ones(BIG // 8), np.full(BIG // 4, 3.0)], broker)
         assert [each.sum() for each in answer] == [BIG // 8, BIG // 8, 3 * (BIG // 4)]
 
@@ -282,5 +282,5 @@ def test_more_than_four_gigabytes() -> None:
         graph = Graph.somatize(node(lambda x: (len(x), int(x[-1]))).at("w1"))
         value = np.ones((1 << 32) + 5, "u1")
         assert graph.forward(value, broker=broker) == (len(value), 1)
-        pool_of(broker)._limit = 0
+        pool_of(broker).limit = 0
         assert graph.forward(value, broker=broker) == (len(value), 1)
