@@ -54,7 +54,7 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     """The value that was written: new objects, which share no memory with `data`.
 
     A tensor goes back to its device; where that is not there, it stays on the CPU, with a `StoreWarning`.
-    Raises `DamagedStore` for bytes that were not written here or not as they are now, `NewerFormat` for those of
+    Raises `DamagedStore` for bytes that `dumps` did not write or that were changed since, `NewerFormat` for those of
     a later version, and `StoreError` where a registered kind, a library or a time zone is missing here.
     """
     value = plainly(data) if type(data) is bytes else MISSING
@@ -62,17 +62,17 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
 
 
 def take(data: memoryview) -> Any:
-    """The value that was written into memory that is the caller's to give away, and writable: `loads` without a copy.
+    """Decode a value from writable memory that the caller gives up: `loads` without a copy.
 
-    An array or tensor that is most of it lies in that memory afterwards; all else is made anew. Raises as `loads`.
+    An array or tensor that makes up most of that memory goes on using it; all else is copied. Raises as `loads`.
     """
     return _read(ScriptReader(data.cast("B")))
 
 
 def handed_on(value: object, keep: Callable[[bytes | memoryview], object]) -> tuple[Any, int]:
-    """The value that `loads` makes of what `keep` is given to write down, and how many bytes that is.
+    """Encode a value, call `keep` with the bytes, and return the decoded value and the number of bytes.
 
-    What is large is written into memory that the value then lies in: it is there once more, and not twice.
+    A large value is decoded in place: there is one more copy of it in memory, not two.
     """
     parts = dump_parts(value)
     size = sum(map(len, parts))
@@ -88,7 +88,7 @@ def handed_on(value: object, keep: Callable[[bytes | memoryview], object]) -> tu
 
 
 def _joined(parts: list[bytes | memoryview], size: int) -> memoryview:
-    """The pieces of a value in one, each of them let go once it is copied."""
+    """Join the pieces of a value, releasing each as it is copied."""
     memory = room(bytes(parts[0]), size)
     at = 0
     while parts:
@@ -99,7 +99,7 @@ def _joined(parts: list[bytes | memoryview], size: int) -> memoryview:
 
 
 def room(head: bytes, size: int) -> memoryview:
-    """Memory for a value of so many bytes, by the first `HEAD` of them, in which its arrays will lie aligned."""
+    """Allocate `size` bytes for the value that begins with `head`, so that its arrays will be aligned."""
     lead = lead_of(head)
     return memoryview(bytearray(lead + size))[lead:]
 

@@ -113,7 +113,7 @@ def dump(value: Any) -> tuple[list[Any], memoryview | bytes]:
 
 
 def load(plain: list[Any]) -> Any:
-    """The array again: writable, and the only holder of its memory, which is the given one if that may be kept."""
+    """Decode an array: writable, and alone in its memory, which is the given one where `is_given`."""
     import numpy as np
 
     form, shape, order, data = plain

@@ -1,4 +1,4 @@
-"""Objects of Python classes as their class's name and all that they hold; nothing of the class runs on either way.
+"""Objects of Python classes, as the name of the class and all attributes; no code of the class runs.
 
 An object is *plain* if what it holds lies in its `__dict__` and its slots and nowhere else. It is made again by filling
 those, without its `__init__` or `__setstate__`, and only where that is all there is to it: a class that takes part in
@@ -75,7 +75,7 @@ def attributes(value: Any) -> dict[Any, Any]:
 
 
 def is_hollow(value: Any) -> bool:
-    """Whether an object holds nothing, and is no namespace, which may be empty: it is known by being the same one."""
+    """Whether an object has no attributes and is no namespace: code can tell it from others only by identity."""
     return not attributes(value) and not _is_namespace(type(value))
 
 
@@ -123,7 +123,7 @@ def _name_of(cls: Any) -> ClassName:
 
 
 def dump_class(name: ClassName) -> list[str]:
-    """The module of a class, its name there, and what it was like. Raises `NotKeepable` where it is not there."""
+    """The module of a class, its name there, and its fingerprint. Raises `NotKeepable` where it is not there."""
     cls = name.cls
     if _found(cls.__module__, cls.__qualname__) is not cls:
         raise NotKeepable(
@@ -231,7 +231,7 @@ def dump_object(value: Any) -> list[Any]:
 
 
 def _constant_name(value: Any, cls: type) -> str | None:
-    """The name of a constant of its class or module that an object is, because code compares it with `is`."""
+    """The name under which the class or module of an object holds it as a constant, which code compares with `is`."""
     module = sys.modules.get(cls.__module__)
     for holder in (cls, module):
         scope = vars(holder) if holder is not None else {}
@@ -285,7 +285,7 @@ def _checked(check: Any, cls: type) -> None:
 
 
 def _overridden(cls: type) -> list[str]:
-    """The hooks that a class has of its own, but for those that a maker of classes wrote."""
+    """The hooks that a class defines itself, without those that dataclasses, attrs or pydantic generated."""
     return [name for name in _HOOKS if _is_own(cls, name)]
 
 

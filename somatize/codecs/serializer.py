@@ -47,7 +47,8 @@ def _wide(value: Any) -> msgpack.ExtType:
     # The packer asks about what it cannot write: of what it is given here, whole numbers of more than 64 bits.
     if type(value) is not int:
         raise NotKeepable(
-            f"a list or dict got a {type(value).__name__} while it was being written down; keep it as it is"
+            f"the value changed while it was serialised (a {type(value).__name__} was put into it); do not modify it "
+            "during the call"
         )
     return msgpack.ExtType(INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
 
@@ -378,7 +379,7 @@ class ScriptWriter:
         self._bulky(value, kind, form, data)
 
     def _bulky(self, value: object, kind: str, form: list[Any], data: memoryview | bytes) -> None:
-        """A description and many bytes, which go into the bulk unless they are few."""
+        """Write a description and bytes; more than `LONG` of them go into the bulk."""
         if len(data) <= LONG:
             form.append(bytes(data))
         else:
@@ -465,7 +466,7 @@ def _integer(code: int, data: bytes) -> int:
 
 
 class ScriptReader:
-    """Puts one value together again."""
+    """Decodes one value."""
 
     def __init__(self, data: memoryview) -> None:
         self.size = len(data)

@@ -221,7 +221,7 @@ class Pair(Piece):
 
 
 def _taken_apart(whole: Piece) -> list[Any]:
-    """The nodes of a piece, and after what they hold for its marks and the ways they are put together.
+    """The nodes of a piece, then the marks and operators that combine them, in postfix order.
 
     It is what a piece is pickled and copied as: no deeper than a list, however deep the expression.
     """

@@ -113,7 +113,7 @@ class Integrity:
         _FORWARDS[number] = weakref.ref(self, lambda _: _FORWARDS.pop(number, None))
 
     def starts(self, number: int) -> Run:
-        """A step begins to run; what it gives is for `beside` and `ends`."""
+        """Note that a step begins to run; the answer is an argument of `beside` and `ends`."""
         with self._lock:
             self._started += 1
             self._running += 1
@@ -134,7 +134,7 @@ class Integrity:
             return next(_TICKETS)
 
     def ends(self, run: Run) -> None:
-        """It has run."""
+        """Note that a step has run."""
         _RUNNING.pop(run.ticket, None)
         with self._lock:
             self._running -= 1
@@ -152,7 +152,7 @@ class Integrity:
     # What is compared
 
     def produced(self, number: int, value: Any) -> None:
-        """A value is there: its digest is taken if it is compared later."""
+        """Note the value of a step; its digest is taken if it is compared later."""
         self._objects[number], self._when[number] = id(value), self._started
         if not self._cache.keeping:
             return
@@ -174,7 +174,7 @@ class Integrity:
         return self._spoiled.get(number) or self._broken.get(number) or self.broken(number)
 
     def breaks(self, number: int, why: str) -> None:
-        """The value of a step is another than its name says, and so are those made of it."""
+        """Note that the value of a step is not what its name says, and so are not those made of it."""
         self._broken[number] = why
 
     def changed(self, number: int, value: Any, *, own: bool = True, given: bool = True) -> str | None:
@@ -193,7 +193,7 @@ class Integrity:
     # At a host: what comes there is compared here, and there what is made of it
 
     def goes(self, one: Slice) -> None:
-        """A slice is about to go to its host."""
+        """Note that a slice is about to go to its host."""
         self._went[one.steps[0]] = self._started
 
     def changed_before_it_went(self, number: int, one: Slice, slots: list[Any]) -> str | None:

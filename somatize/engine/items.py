@@ -82,7 +82,7 @@ class ItemMemory:
         return name.digest
 
     def changed(self, items: list[tuple[str, Any]]) -> set[str]:
-        """Those of the names whose items, or whose node, are not what they were named any more, which is said."""
+        """The names whose items, or whose node, changed since they were named; a warning is given."""
         found, what = self._changed(items)
         if found:
             self._cache.say_not_kept(self._number, what)
@@ -117,12 +117,12 @@ class ItemMemory:
         return "the node, or one of its items, changed while other nodes ran beside it"
 
     def claim(self, names: list[str]) -> set[str]:
-        """Those of the names that no other thread computes just now; they are the caller's until `settle`."""
+        """The names that no other thread is computing; they are the caller's to compute until `settle`."""
         taken = CLAIMS.take([(self._cache.place, name) for name in names], self)
         return {name for name in names if (self._cache.place, name) in taken}
 
     def settle(self, names: set[str]) -> None:
-        """They are computed, or given up: others are let at them as soon as they are written down."""
+        """Release claimed names, computed or given up; others get them as soon as they are written."""
         self._claimed |= names
         if self._waiting_bytes > _MOST_BYTES or monotonic() - self._written > _TOGETHER:
             self.write()
@@ -169,7 +169,7 @@ class ItemMemory:
             self._waiting_bytes += len(data)
 
     def write(self) -> None:
-        """Write down what waits. Where that fails it is said, and the answers are handed on as they are."""
+        """Write the answers that wait. Where that fails a warning is given, and the answers are handed on."""
         waiting, self._waiting = self._waiting, {}
         try:
             if waiting:
@@ -204,22 +204,22 @@ class Memory(Protocol):
         """The name of an item's result; None if it cannot be named."""
 
     def claim(self, names: list[str]) -> set[str]:
-        """Those of the names that are the caller's to compute."""
+        """The names that are the caller's to compute."""
 
     def settle(self, names: set[str]) -> None:
-        """They are computed, or given up."""
+        """Release claimed names, computed or given up."""
 
     def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
         """The answer kept under a name, alone in a tuple; with `waiting`, after a thread that is computing it."""
 
     def changed(self, items: list[tuple[str, Any]]) -> set[str]:
-        """Those of the names whose items, given beside them, are not what they were named any more."""
+        """The names whose items, given beside them, changed since they were named."""
 
     def keep(self, name: str, answer: Any, item: Any) -> Any:
         """Keep an answer; returns the value to hand on."""
 
     def copied(self, answer: Any) -> Any:
-        """An answer for an item that is like another one, of its own."""
+        """A copy of an answer for another, equal item."""
 
 
 _Pending: TypeAlias = tuple[int, Any, str | None]
@@ -306,7 +306,7 @@ class Through:
             self._pending.append((index, item, name))
 
     def _remembered(self, index: int, item: Any, name: str) -> bool:
-        """Whether an item need not be made: it is like one before, or its answer is kept."""
+        """Whether an item need not be computed: it equals an earlier one, or its answer is kept."""
         assert self._memory is not None
         if name in self._first:
             self._again[index] = name
@@ -419,7 +419,7 @@ class Through:
 
 
 def _refuse_parts(node: str, given: Any) -> None:
-    """Raises `NoItems` for what can be iterated, and whose parts hardly anybody means as items."""
+    """Raises `NoItems` for iterables whose elements are hardly meant as items, such as a text."""
     if isinstance(given, str | bytes | bytearray):
         parts = "characters" if isinstance(given, str) else "bytes, each a number"
         cure = f"[it] to go through one {type(given).__name__}, or list(it) to go through these"
@@ -444,7 +444,7 @@ class Dealing:
     """Deals items to one, or several, workers; each takes the next few when it is done with those before."""
 
     def __init__(self, trips: Trips, number: int, batch: int | None, *, exact: bool = False) -> None:
-        """With `exact`, a batch is never split, so that each is the one that it would be here."""
+        """With `exact`, batches are never split, so that they are the same as without workers."""
         self._exact = exact and batch is not None
         self._places: Sequence[int] = ()
         self._trips = trips

@@ -127,7 +127,7 @@ def _why(cache: Cache, step: Step, kept: dict[str, list[KeptEntry]], training: d
 def _kept_before(cache: Cache) -> dict[str, list[KeptEntry]]:
     """The results each node kept before, by node id, latest first.
 
-    What is the present name of another node is that one's, which had this id before.
+    An entry whose name is now that of another node belongs to that node, which had this id before.
     """
     now = {name.digest: cache.plan.steps[number].node for number, name in cache.names.items()}
     found: dict[str, list[KeptEntry]] = {}
@@ -144,7 +144,7 @@ def _parts(entry: KeptEntry) -> dict[str, Any]:
 
 
 _NO_SLOTS: list[Any] = []
-"""Those of a plan that stores nothing; nothing is written there."""
+"""The slots of a plan that stores nothing."""
 
 
 def run_plain(program: Program, given: Any, watching_: watchers.Watching, graph: Any) -> Any:
@@ -310,8 +310,8 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
 def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C901
     """The plan, watched. One long function, because every call in it would be paid once per node.
 
-    What another thread may say is minded as `watching.say_from_node` tells: while there is no gate, this thread is
-    the only one that tells anybody, and `tell` is what `forward.tell` is.
+    Facts of other threads are handled as `watching.say_from_node` explains: while there is no gate, only this thread
+    tells facts, and `tell` equals `forward.tell`.
     """
     slots = program.slots(given) if program.stores else _NO_SLOTS
     value = given

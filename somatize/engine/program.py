@@ -145,9 +145,9 @@ class Program:
         self.leaf: Source = self._leaf()
         """The slots of the forward's result if every value is stored."""
         self.answer = None if lone_last or not plan.steps else self.leaf
-        """The same for the sequential loops; None where it is what they have in hand at the end."""
+        """The same for the sequential loops; None where it is the last value."""
         self.full: list[Line] = [self._line(step, lone_last) for step in plan.steps]
-        """Every step with its moves, for those who are also told which node is entered."""
+        """Every step with its moves, for watchers with `entering`."""
         self.lines: list[Line] = [_without_idle_moves(line) for line in self.full]
         self.brief: list[Brief] = [(runner, ctx, moves) for _, _, runner, ctx, moves in self.lines]
         self.stores = any(moves is not None and moves[:3] != _IDLE for *_, moves in self.full)
@@ -275,7 +275,7 @@ def is_one_shot(value: object) -> bool:
 
 
 ANEW: set[type] = {int, float, bool, str, bytes, type(None), list, tuple, dict, set}
-"""Types whose values can be read any number of times, for who looks often; `read_once` adds those that never go."""
+"""Types whose values can be read any number of times; `read_once` adds classes that are never collected."""
 
 _HEAP_TYPE = 1 << 9
 _ITSELF = (lambda self: self).__code__.co_code
@@ -410,7 +410,7 @@ class Agenda:
         ]
 
     def copied(self, slots: list[Any]) -> Agenda:
-        """One of its own for another forward, of an agenda of which nothing was taken and nothing is to be recalled."""
+        """A copy for another forward; of this agenda nothing was taken, and nothing is to be recalled."""
         made = object.__new__(Agenda)
         made.plan, made.slots, made.kept, made.roles = self.plan, slots, self.kept, self.roles
         made._waiting, made._readers, made._done = self._waiting[:], self._readers[:], self._done[:]
@@ -419,11 +419,11 @@ class Agenda:
         return made
 
     def take(self) -> int:
-        """The step to take next: of those that can be, the first in the plan's order."""
+        """Remove and return the first step, in the order of the plan, that can run."""
         return heapq.heappop(self.ready)
 
     def put_back(self, numbers: Sequence[int]) -> None:
-        """Steps that were taken and are to be taken later after all."""
+        """Put back steps that were taken, to be taken later."""
         for number in numbers:
             self._put(number)
 
@@ -431,7 +431,7 @@ class Agenda:
         heapq.heappush(self.due if number in self._bundles else self.ready, number)
 
     def done(self, number: int, value: Any) -> None:
-        """A step gave its value. What it read is let go, and what waited for it may be taken."""
+        """Note the value of a step: release values without further readers, and make steps ready that waited for it."""
         if self.roles[number] is Role.RUN:
             for source in self.plan.steps[number].inputs:
                 self._readers[source] -= 1
@@ -469,13 +469,13 @@ class Agenda:
         self.due = sorted(number for number in self._bundles if not self._waiting[number])
 
     def given(self, number: int, value: Any) -> None:
-        """The value of the step that would be taken next is there already."""
+        """Note the value of the step that would be taken next."""
         if self.take() != number:
             raise ValueError(number)
         self.done(number, value)
 
     def missed(self, number: int) -> None:
-        """A step that was to be recalled cannot be: it runs, and so does all it needs that is not there any more."""
+        """Run a step that could not be recalled, and all it needs whose value is gone."""
         self.kept.discard(number)
         self._again(number)
         todo = [number]

@@ -156,7 +156,7 @@ class Trips:
         self._by_head: dict[int, Slice] = {}
         self._held: set[tuple[str, int]] = set()
         self.changed_steps: set[int] = set()
-        """The steps that were given at their host what had changed there."""
+        """The steps that read, at their host, a value that had changed there."""
         self.changed_values: set[int] = set()
         """The steps whose values changed at a host after they were made or came."""
         self._watched = NOBODY if forward.tell is None else FACTS if forward.status() is None else SHOWN
@@ -331,7 +331,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 def _pools(hosts: Iterable[str], widths: Mapping[str, int]) -> frozenset[str]:
-    """Those of the hosts that have several workers."""
+    """The hosts that have several workers."""
     if max(widths.values(), default=1) == 1:
         return _NONE
     return frozenset(host for host in hosts if widths[host] > 1)

@@ -87,7 +87,7 @@ class _CodeDigester:
         return CodeDigest(hasher(packer()(words)).digest(), tuple(sorted(self.names)))
 
     def _run(self, place: int) -> None:
-        """Note the instructions from one on, up to one that was noted or after which nothing comes."""
+        """Note the instructions from one on, up to one that was noted already or that ends the code."""
         handler: tuple[int, int] | None = None
         while place not in self._numbers:
             self._numbers[place] = self._count
@@ -108,7 +108,7 @@ class _CodeDigester:
         return self._from(place + 1)
 
     def _note_jump(self, place: int, instruction: dis.Instruction) -> int:
-        """Note a jump; the place that comes next, the other one being gone to later."""
+        """Note a jump and return the next place; the other one is followed later."""
         name, target = self._straight(instruction)
         after = self._from(place + 1)
         if name in _SWAPPED:
@@ -134,7 +134,7 @@ class _CodeDigester:
         return name, target
 
     def _from(self, place: int) -> int:
-        """The first instruction from a place on that does something."""
+        """The first instruction at or after a place that is not a no-op."""
         seen = set()
         while place not in seen:
             seen.add(place)
@@ -179,7 +179,7 @@ class _CodeDigester:
         return content(value, "a constant")
 
     def _covered(self) -> dict[int, tuple[int, int]]:
-        """By place, the handler that is gone to from there, and how."""
+        """By place, the exception handler that covers it, and how it is entered."""
         found: dict[int, tuple[int, int]] = {}
         for start, end, target, depth in _exceptions(self.code.co_exceptiontable):
             handler = self._from(self._at[target]), depth
@@ -500,7 +500,7 @@ class _UseCollector:
 
 
 def _effect(instruction: Any) -> int | None:
-    """By how much an instruction makes the stack larger, where none is counted for the empty place below a function."""
+    """The stack effect of an instruction, without the NULL that is pushed below a function."""
     name = instruction.opname
     if name in _PLAIN_LOADS:
         return 1

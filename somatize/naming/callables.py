@@ -1,6 +1,6 @@
 """Functions, classes and what is made of them, taken apart: methods, partials, decorators' wrappers, modules of torch.
 
-A `Resolver` is told by its maker what a function or a class is called, and what does not count where it looks.
+The maker of a `Resolver` gives the function that names functions and classes, and sets what does not count.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Named = Callable[[Any], Expansion]
 class Resolver:
     """Takes apart what `content_digest.expanded` does not know. `meet` notes the library of a module, if it has one.
 
-    In `code`, loggers and locks do not count, and a bare object() is no more than that. With `stopping`, what may
-    change unseen stops the naming. Of a `library`, what is not known counts as one of its type with its plain
-    attributes. Where the `state` is called something by the user, torch's modules count without theirs.
+    With `code`, loggers and locks do not count, and all bare object() are alike. With `stopping`, a value that may
+    change unnoticed is refused. With `library`, unknown objects are identified by type and plain attributes. Without
+    `state`, because the user named it, torch's modules count without their parameters and buffers.
     """
 
     def __init__(self, named: Named, meet: Callable[[Any], bool]) -> None:
@@ -196,7 +196,7 @@ def _typing(value: Any, cls: type) -> Expansion | None:
 
 
 class _Hollow:
-    """As large as any object of a Python class that has but a `__dict__`."""
+    """Its instances have the size of any object with a `__dict__` and no slots."""
 
 
 def _is_array(cls: type) -> bool:
@@ -218,7 +218,7 @@ _APART = Expansion(worded("apart"), [])
 
 
 def generator_home(value: Any) -> str | None:
-    """The module that gives a bound method of its one random generator as a function of its own, if this is such."""
+    """The module whose function this method of its global generator is, such as `random.random`; or None."""
     owner = type(getattr(value, "__self__", None))
     home = _GENERATORS.get((owner.__module__, owner.__qualname__))
     given = getattr(sys.modules.get(home or ""), getattr(value, "__name__", ""), None)

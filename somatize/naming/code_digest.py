@@ -127,7 +127,7 @@ class Reach:
         return [thing for _, thing in self._todo]
 
     def code(self) -> ReachedCode:
-        """All that was reached, once it has been gone through."""
+        """Follow everything that was met, and return what was reached."""
         self.resolver.code = True
         while self._todo:
             key, thing = self._todo.popleft()
@@ -244,7 +244,7 @@ class Reach:
         return " -> ".join([*(self._trail or ()), said])
 
     def _within(self, step: str, look: Callable[[], bytes]) -> bytes:
-        """Look at something that is reached by one more step."""
+        """Call `look` with the path in messages extended by one step."""
         before = self._trail
         self._trail = (*(before or ()), step)
         try:
@@ -619,7 +619,7 @@ def _by_path(uses: Iterable[Use]) -> list[Use]:
 
 
 def _called(value: Any, rest: tuple[str, ...]) -> list[str]:
-    """The names that what stands at the end of a path goes by: its own, and that of its library for it."""
+    """The names of the thing at the end of a path: as the code calls it, and as its library does."""
     home = generator_home(value)
     if home is not None:
         return [f"{home}.{value.__name__}"]
@@ -711,7 +711,7 @@ def _wrapped(thing: Any) -> Iterable[Any]:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a value is no value but code, or a door to some."""
+    """Whether a value is code, or gives access to code."""
     return isinstance(value, _CODE) or hasattr(value, "__get__")
 
 

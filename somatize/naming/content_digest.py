@@ -70,8 +70,8 @@ class Expansion(NamedTuple):
 Resolve = Callable[[Any, bool], Expansion | None]
 """Takes apart functions, classes and other objects that only the caller knows; None for other values.
 
-It is asked twice: before all that is known of objects here, and last, with True, where nothing is. One that has `code`
-is asked by that what the class of an object counts as: its methods may be called wherever the object goes.
+Called before the built-in rules, and again with last=True if none applied. If it has a method `code_of`, that gives the
+digest of the code of an object's class, because its methods may be called wherever the object goes.
 """
 
 
@@ -100,7 +100,7 @@ def file_digest(path: pathlib.Path, around: tuple[tuple[int, int], ...] = ()) ->
     """The digest of a file's content; of a directory, of all that is in it by name; or of there being nothing.
 
     It is read each time, as no file system says for certain that a file is as it was. Links are followed; one to a
-    directory that it lies in, `around` it, counts by how far up that is. Raises `Unnameable` for pipes and devices.
+    directory around it (`around`) counts by how many levels up that is. Raises `Unnameable` for pipes and devices.
     """
     try:
         found = path.stat()
@@ -452,7 +452,7 @@ class _Tree:
 
 
 def _closed(expansion: Expansion, pack: Pack, words: list[Any] | None) -> bytes:
-    """The digest of a value whose parts are words by now."""
+    """The digest of a value, all parts of which are scalars or digests."""
     marker, parts, order = expansion
     said = shortened(parts if words is None else words)
     state = hasher(b"tree" + pack([marker, len(said)]))
@@ -504,7 +504,7 @@ LARGEST = 1 << 22
 """Limits of depth and size for hashing level by level; the size also bounds circles and shared parts."""
 
 MANY = 256
-"""From so many records of one form on they are gone through by column."""
+"""The number of records of one form from which they are hashed by column."""
 
 _NUMBERS = frozenset(SCALARS - TEXTS)
 # What stands for a container among the words of a level, where no word is a list or a dict otherwise.
@@ -555,8 +555,8 @@ def _by_levels(value: Any, resolve: Resolve) -> bytes | None:
 class _Levels:
     """Hashes a value level by level: the words of one, then how its containers are filled, which is the next one.
 
-    Many records of one form and several types are gone on with by column, as a column is mostly of one type. What is
-    hashed of a level says how what comes below it is cut up, so that no two values say the same.
+    Many records of one form are hashed by column, as a column is mostly of one type. The hash of a level includes how
+    the level below is divided, so that no two values have the same input to the hash.
     """
 
     def __init__(self, resolve: Resolve) -> None:

@@ -348,7 +348,7 @@ _DECIMAL = _of_decimal(decimal.Context(28, decimal.ROUND_HALF_EVEN, -999999, 999
     decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow
 ]))  # fmt: skip
 _LOCALE = _locale.setlocale(_locale.LC_ALL)
-"""As it was when this was imported; only where it is another is each part looked at."""
+"""The locale at import; its parts are compared only where it differs."""
 
 
 def _of_numpy(numpy: Any) -> Modes:
@@ -436,7 +436,7 @@ class Name:
         return {**self._own(), "state": state, "before": dict(self._before), "modes": self._modes}
 
     def marked(self, word: str) -> Name:
-        """The same with a word to tell it from this one."""
+        """The same name with a word added, so that it is another name."""
         return Name(worded(word, self.digest).hex(), self._own, self._state, self._before, self._modes, self.reads)
 
     def __repr__(self) -> str:
@@ -541,7 +541,7 @@ class Looked(NamedTuple):
         return Name(digest, self.known.parts, self.state, feeds, self.modes, reads)
 
     def same(self, other: Looked) -> bool:
-        """Whether a node is at two moments the same to a name."""
+        """Whether a node would have the same name at both moments."""
         return (self.known.digest, self.state, self.modes) == (other.known.digest, other.state, other.modes)
 
 
@@ -577,7 +577,7 @@ class Naming:
         return self.looked_at(thing, marks).name(before)
 
     def looked_at(self, thing: Any, marks: NodeMarks) -> Looked:
-        """All that the name of a node's result is made of but for what feeds it. Raises `Unnameable`."""
+        """All that the name of a node's result is made of, without its input. Raises `Unnameable`."""
         known = self._looked_up(thing, marks)
         state = state_of(thing, marks.frozen.state) if marks.frozen is not None else None
         return Looked(known, state, self.modes)

@@ -110,14 +110,14 @@ class Watches:
         self._globals.append((scope, name, value))
 
     def scope(self, scope: Mapping[str, Any]) -> None:
-        """All that a module has."""
+        """Watch the whole namespace of a module."""
         self._scopes.append((scope, tuple(scope.values())))
 
     def environment(self, name: str, value: str | None) -> None:
         self._environment.append((name, value))
 
     def absent(self, module: str) -> None:
-        """A module that could not be imported."""
+        """Watch a module that could not be imported."""
         if not _is_there(module):
             self._absent.append(module)
 

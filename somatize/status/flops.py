@@ -274,10 +274,10 @@ class FlopTally:
         self.operators = 0
         self.failed = self.backward = False
         self.more = False
-        """There was work that no formula covers, or that this counter does not see."""
+        """Whether there was work that no formula covers, or that this counter does not see."""
 
     def count(self, formula: Any, func: Any, given: Any, named: Any, out: Any) -> None:
-        """An operator ran. Whatever goes wrong in counting it stays here."""
+        """Count an operator; errors in counting are swallowed."""
         self.operators += 1
         try:
             self.backward = self.backward or tensors.is_in_backward()
@@ -390,7 +390,7 @@ def _is_light(func: Any) -> bool:
 
 
 class _Elsewhere:
-    """Whether other threads of Python worked meanwhile: what they do with torch, no counter of this one sees."""
+    """Whether other Python threads worked meanwhile: a counter of this thread does not see their operators."""
 
     def __init__(self, tally: FlopTally) -> None:
         self._tally = tally
@@ -482,7 +482,7 @@ class FlopEstimates:
         self._units: dict[tuple[StepMode, str], _Counts] = {}
         self._modes: dict[StepMode, _Counts] = {}
         self._wanted: dict[StepMode, int] = {}
-        """Modes that steps were in and none that was counted, and how often one was counted in the hope of it."""
+        """Modes of steps of which none was counted yet, with the number of attempts."""
         self._recorded: dict[Hashable, set[int | None]] = {}
         """By mode and kind of batch, what counted steps recorded."""
         self._uncounted: set[Hashable] = set()
@@ -509,7 +509,7 @@ class FlopEstimates:
         return due or key in self._again
 
     def _is_due(self, key: Hashable) -> bool:
-        """Whether a kind comes for the how-manieth time at which it is counted once more."""
+        """Whether a kind is counted at this occurrence."""
         if key not in self._times and len(self._times) >= _MOST_KINDS:
             return False
         times = self._times[key] = self._times.get(key, 0) + 1
@@ -599,7 +599,7 @@ def _share(found: list[_Counts], whole: float, part: float) -> int | None:
 
 
 def _due(counted: int) -> int:
-    """At the how-manieth time a kind is counted that was so many times: 2, 4, 14, 45, 139, 421, ...
+    """The occurrence at which a kind that was counted `times` times is counted next: 2, 4, 14, 45, 139, 421, ...
 
     Not at places that are a fixed number apart, or its powers: what comes round in turns would look always the same.
     """

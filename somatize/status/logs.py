@@ -150,7 +150,7 @@ class StatusHandler(logging.Handler):
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As `handle`, for who calls a handler's inner half."""
+        """As `handle`, for code that calls `emit` directly."""
         self.handle(record)
 
     def attach(self) -> None:
@@ -162,7 +162,7 @@ class StatusHandler(logging.Handler):
                 self.logger.handlers.insert(0, self)
 
     def detach(self) -> None:
-        """Leave the logger for good, and its list of handlers as it was, but for what others did to it."""
+        """Remove the handler, and leave the rest of the logger's list as it is now."""
         self._logs = _gone  # who kept a copy of the list may put it back
         self.logger.removeHandler(self)
         if isinstance(self.logger.handlers, _RootHandlers):
@@ -173,7 +173,7 @@ class StatusHandler(logging.Handler):
 
 
 class _RootHandlers(list[logging.Handler]):
-    """The root's handlers without a Status' own in its length and its places, though a record meets these too."""
+    """The root's list of handlers; iteration includes those of a Status, length and indexing do not."""
 
     # `logging.basicConfig` and many libraries configure nothing where the root has a handler: with a plain one a script
     # would lose its own output. logging offers no other place that sees what is propagated: filters of the root are
@@ -207,9 +207,9 @@ class _Once:
 
 
 class _Warnings:
-    """Has warnings logged for as long as any Status wants it, where `logging.captureWarnings` does not do so already.
+    """Logs warnings as long as any Status wants it, unless `logging.captureWarnings` does so already.
 
-    It is not done by that itself, as who called it meanwhile would find it undone with the last Status.
+    It does not call `captureWarnings` itself: code that calls it meanwhile would lose that with the last Status.
     """
 
     _wanted = 0
@@ -236,7 +236,7 @@ class _Warnings:
 
 
 class _Route:
-    """Shows a warning as a log record; where it is not that which is wanted any more, as it was shown before."""
+    """Shows a warning as a log record; once that is undone, as it was shown before."""
 
     def __init__(self, before: Callable[..., None]) -> None:
         self.before = before
@@ -307,7 +307,7 @@ def logging_lock() -> Any:
 
 
 _IN_ORDER: list[LogConfiguration] = []
-"""Those that are not undone, the first made first."""
+"""The configurations in force, oldest first."""
 
 
 def configure_logging(

@@ -31,8 +31,7 @@ WRITTEN_AFTER = 250_000_000
 
 _AT_MOST_EVERY = 1_000_000_000
 _SHARE = 20
-"""An open task of which nothing is new is said no sooner than after a twentieth of its age, so that of one that is lost
-it is known about how long it went on."""
+"""An unchanged open task is said again after a twentieth of its age, so that a lost one shows about how long it ran."""
 
 
 class Speaking:
@@ -145,11 +144,11 @@ class Speaking:
     # -- throughput
 
     def marks(self) -> list[Any]:
-        """The sinks a fact would land in now: whether a step ran a forward is seen by their change."""
+        """The sinks that would get a fact now; they change where a step runs a forward."""
         return [watching.sink_here(watcher) for watcher in self._watchers]
 
     def throughput(self, stream: Throughput | Distant, **where: str) -> None:
-        """Say how a stream goes, and for one elsewhere at which node and host."""
+        """Say the rates of a stream; for one at a host, also its node and host."""
         stats = stream.stats()
         fact = {"fact": "throughput", "stream": stream.stream, **vars(stats), **where}
         fact = {field: value for field, value in fact.items() if value is not None}

@@ -127,7 +127,7 @@ class Listeners:
         self._tell(event, self.everyone)
 
     def tell_task(self, kind: EventKind, task: Task) -> None:
-        """Send what became of a task to those who want to know of such ones."""
+        """Send an event of a task to the listeners that want its kind."""
         if kind is not EventKind.UPDATED:
             told = self.of_forwards if task.quiet else self.everyone
         else:
@@ -168,7 +168,7 @@ class Listeners:
 OPEN, FINISHED, FAILED = "open", "finished", "failed"
 
 _MOST = 1e300
-"""A count beyond this is none."""
+"""A count beyond this is treated as unknown."""
 
 _BEFORE = 100_000_000
 """A task counts as begun by then if something is reported done within so many nanoseconds."""
@@ -275,7 +275,7 @@ class Task:
         return min(99, math.floor(100 * self._done / total)) if total else 0
 
     def advance(self, amount: float = 1) -> None:
-        """So much more is done; a negative amount takes back, down to nothing. Raises `BadOption` for no number."""
+        """Add to the amount done; a negative amount subtracts, down to 0. Raises `BadOption` for no number."""
         if type(amount) is not int and type(amount) is not float:
             amount = checked_number("amount", amount)
         if self.state is not OPEN:
@@ -296,7 +296,7 @@ class Task:
         total: float | EllipsisType | None = ...,
         name: str | None = None,
     ) -> None:
-        """Say anew how much is done, how much there is in all (None is unknown), or what it is called."""
+        """Set how much is done, how much there is in all (None is unknown), or the name."""
         if self.state is not OPEN:
             return
         if done is not None:
@@ -312,11 +312,11 @@ class Task:
             self._tree.updated(self)
 
     def finish(self) -> None:
-        """It is done. A second end does nothing."""
+        """End it as finished. A second end does nothing."""
         self._tree.end(self, EventKind.FINISHED)
 
     def fail(self, why: BaseException | str) -> None:
-        """It failed, of an exception or a reason in words. A second end does nothing."""
+        """End it as failed, by an exception or a reason in words. A second end does nothing."""
         self._tree.end(self, EventKind.FAILED, why)
 
     def __enter__(self) -> Self:
@@ -478,7 +478,7 @@ class Tree:
         mark: str | None = None,
         took: int | None = None,
     ) -> None:
-        """`task` ends, and before it whatever is still open in it; `took` is its time where that is known better."""
+        """End `task`, and first all that is still open in it; `took` is its duration where that was measured."""
         if task.state is not OPEN:
             return
         if task._children:
@@ -560,7 +560,7 @@ class Tree:
 
 
 def _below(task: Task) -> list[Task]:
-    """All that is open in a task, each after what it is open in; without recursion, as tasks may nest deep."""
+    """All open descendants of a task, parents first; without recursion, as tasks may nest deep."""
     found: list[Task] = []
     pending = [task]
     while pending:
@@ -571,7 +571,7 @@ def _below(task: Task) -> list[Task]:
 
 
 class TaskEndMessage:
-    """The sentence about a task that ended, made only if someone writes it."""
+    """The log message of a task that ended; formatted only if it is written."""
 
     __slots__ = ("task",)
 

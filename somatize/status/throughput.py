@@ -59,9 +59,9 @@ class Throughput:
     def __init__(self, tree: Tree, stream: str, window: int, profile_flops: bool) -> None:
         self.stream = stream
         self.tell: Callable[[Throughput], object] | None = None
-        """Told once a window, and at the end of a pass."""
+        """Called once per window, and at the end of a pass."""
         self.glance: Callable[[Throughput], object] | None = None
-        """Told in between, four times a second at most: for those who see it from elsewhere."""
+        """Called in between, at most four times a second: for a client that shows it."""
         self.before: Callable[[], Any] | None = None
         """Called at the begin and end of a step; its results are in `began_in` and `ended_in`."""
         self.began_in: Any = None
@@ -185,7 +185,7 @@ class Throughput:
 
 
 class Distant:
-    """A stream that node code at a host measures, as it was when that was said last."""
+    """A stream that node code at a host measures, as last reported."""
 
     began_in: Any = None
     ended_in: Any = None
@@ -304,7 +304,7 @@ def _amount(work: Any) -> float:
 
 
 def _flops(estimates: FlopEstimates, batches: list[_Batch]) -> tuple[float, bool] | None:
-    """Per second of the steps of which it is known, and whether that is exact; None where it is known of none."""
+    """Operations per second of the steps whose count is known, and whether that is exact; None without any."""
     counts = [(estimates.of(batch.ran), batch.step) for batch in batches]
     known = [(count.flops, step) for count, step in counts if count.flops is not None]
     rate = _rate(sum(flops for flops, _ in known), sum(step for _, step in known))

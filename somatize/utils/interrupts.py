@@ -32,7 +32,7 @@ _LOOKS = 0.2
 
 
 class Descriptor(FileIO):
-    """A file that is open, by its descriptor: closed when this is gone, as after an interrupt."""
+    """An open file descriptor, closed when this object is collected, as after an interrupt."""
 
     def __del__(self) -> None:
         self.close()  # not as `FileIO` does, which warns
@@ -48,14 +48,14 @@ class Wakeup:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Let the one who waits go on, or who waits next. Waits for nothing."""
+        """Wake the waiting thread, or the next one that waits. Never blocks."""
         try:
             self._lock.release()
         except RuntimeError:
             pass  # it is set
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, and take that away; False if so many seconds went by first."""
+        """Wait until it is set and clear it; False after `timeout` seconds."""
         return self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
@@ -69,7 +69,7 @@ class Flag:
         self._wakeup = Wakeup()
 
     def set(self) -> None:
-        """Set it and let the one who waits go on. Waits for nothing."""
+        """Set it and wake the waiting thread. Never blocks."""
         self.is_set = True
         self._wakeup.set()
 
@@ -79,7 +79,7 @@ class Flag:
         self._wakeup.wait(0)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set; False if so many seconds went by first."""
+        """Wait until it is set; False after `timeout` seconds."""
         return self.is_set or self._wakeup.wait(seconds) or self.is_set
 
 
@@ -155,7 +155,7 @@ class Alone:
             self.alone(work)
 
     def is_mine(self) -> bool:
-        """Whether this very thread is in the middle of something, for which a handler of a signal must not wait."""
+        """Whether this thread is in the middle of a piece of work, so that a signal handler must not wait for it."""
         return self.busy == _thread.get_ident()
 
 
@@ -280,7 +280,7 @@ def _undo(answer: list[T], undo: Callable[[T], object] | None) -> None:
 
 
 class TripLock:
-    """A lock that is refused to the thread that has it, which would wait for itself.
+    """A lock that raises an error in the thread that holds it, which would wait for itself.
 
     It is one of C's, taken by ``with turn.once():``, so that an interrupt cannot come between taking and holding it.
     """
@@ -342,7 +342,7 @@ class Ticker:
         self._pid = os.getpid()
 
     def due(self) -> None:
-        """There is something to do in a moment. Costs nothing while the thread knows already."""
+        """Schedule a look. Costs nothing while one is scheduled already."""
         if self._due or self.stopped or self._pid != os.getpid():
             return
         self._due = True

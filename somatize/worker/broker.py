@@ -52,7 +52,7 @@ class _NeverBegan(Exception):
 
 
 class _Live:
-    """A worker that runs, and what it has."""
+    """A running worker, and what was sent to it."""
 
     def __init__(self, process: Process, wire: Wire, hello: dict[str, Any], sent: SentObjects) -> None:
         self.process = process
@@ -77,7 +77,7 @@ class _Live:
 
 
 class Connection:
-    """To one worker of one host."""
+    """A connection to one worker of one host."""
 
     def __init__(self, host: str, worker: Worker) -> None:
         self.host = host
@@ -117,7 +117,7 @@ class Connection:
         return min(steps[number].marks.retries or 0 for number in trip.slice.steps)
 
     def abandon(self, forward: int) -> None:
-        """Stop the trip of that forward, if it is under way; the thread that waits for it sees to the rest."""
+        """Stop the trip of that forward, if it is under way; the thread that waits for it cleans up."""
         if self._carried == forward:
             self._abandoned = True
             live = self._live
@@ -244,7 +244,7 @@ class Connection:
             live.sent.warn_of_readers(trip)
 
     def _stop(self, trip: Trip, live: _Live, load: Load) -> None:
-        """This thread was interrupted: the worker stops and says so, or it is ended; its old answer is never read."""
+        """After an interrupt of this thread, have the worker stop, or end it; its old answer is never read."""
         if live.wire.whole and live.is_python and live.process.is_alive():
             live.process.interrupt()
             try:

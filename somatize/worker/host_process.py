@@ -42,7 +42,7 @@ class Life:
         return True
 
     def arm(self) -> None:
-        """A slice begins."""
+        """Note that a slice begins."""
         fcntl.fcntl(self._pipe, fcntl.F_SETFL, self._armed)
 
     def calm(self) -> None:
@@ -57,7 +57,7 @@ class Life:
 
 
 def end_soon(seconds: float) -> None:
-    """End this process, and what it started where it has a group of its own."""
+    """End this process, and its process group if it leads one."""
     time.sleep(seconds)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -65,7 +65,7 @@ def end_soon(seconds: float) -> None:
 
 
 HIGH = 100
-"""From which number on the descriptors of this process' own lie, out of the way of those that node code opens."""
+"""The lowest number of this process' own descriptors, out of the way of those that node code opens."""
 
 _spare = -1
 _three = select.poll()
@@ -74,7 +74,7 @@ for _number in (0, 1, 2):
 
 
 def set_streams_apart() -> None:
-    """Stdin is at its end, and what goes to stdout goes to stderr, by its descriptor as well."""
+    """Make stdin empty and send stdout to stderr, for Python and for the descriptors."""
     global _spare
     _spare = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, HIGH)
     _empty()

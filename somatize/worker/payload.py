@@ -42,7 +42,7 @@ from .wire import Pieces
 MODES = ("network", "project")
 
 _PLAIN_MARSHAL = 2
-"""Its last version without references, with which equal code is written alike."""
+"""The last version of marshal without references, so that equal code has equal bytes."""
 
 _OUT_OF_BAND = 1 << 14
 """Bytes from which a buffer is worth a place of its own in the frame."""
@@ -424,7 +424,7 @@ def _imported(name: str) -> Any:
 
 
 class Apart:
-    """One of the buffers of `pack`, for who pickles it once more: its memory is not copied where that can be."""
+    """A buffer of `pack` that can be pickled again, out of band where possible."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._buffer: Any = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -694,13 +694,13 @@ class _KnownFunctions:
         return module
 
     def take(self, known: Any) -> Any:
-        """Something that is here."""
+        """Assign to a class or function that exists here."""
         self.taken.add(id(known))
         return known
 
 
 class _Own(_KnownFunctions):
-    """The same for a reply: to a class that is here nothing is assigned.
+    """The same for a reply: nothing is assigned to a class that exists here.
 
     A function of a module here whose code is the same is taken as it is too.
     """

@@ -149,7 +149,7 @@ class Process:
         return int(struct.unpack_from("<q", self._page, 0)[0]) - 1
 
     def forget_at(self) -> None:
-        """A new slice: it is at no step yet."""
+        """Reset the step for a new slice."""
         struct.pack_into("<q", self._page, 0, 0)
 
     def interrupt(self) -> None:
@@ -158,7 +158,7 @@ class Process:
             self.popen.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it, and what it started, at once; a forked child of who started it cannot."""
+        """Kill it and its children at once; does nothing in a forked child of the process that started it."""
         if os.getpid() != self._owner:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -167,7 +167,7 @@ class Process:
             self.popen.kill()
 
     def hang_up(self) -> None:
-        """Close what it is written to: a worker then ends by itself."""
+        """Close its stdin, so that a worker ends by itself."""
         if self.popen.stdin is not None:
             with contextlib.suppress(OSError):
                 self.popen.stdin.close()
@@ -248,7 +248,7 @@ class Heard:
         return "\n".join(["; its last words:", *(f"  {line}" for line in self._last)]) if self._last else ""
 
     def show(self, noise: str) -> None:
-        """Show something that came another way."""
+        """Show output that came over the connection."""
         self._take(noise.encode() + b"\n" * (not noise.endswith("\n")))
 
     def drain(self, within: float = 0.1) -> None:

@@ -1,4 +1,4 @@
-"""The same on Ray: an actor per host, or several. The only place that knows Ray.
+"""The broker on Ray: an actor, or several, per host. The only module that imports Ray.
 
 Code and values are packed as for any worker (`payload`). Ray sends the buffers, large ones through its object store,
 from where arrays come back as maps that nobody may write to. Facts come while a slice runs, through a streaming
@@ -114,7 +114,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 class _Started:
-    """A Ray that a broker started: it ends when the last of its actors was let go."""
+    """A Ray that a broker started; it ends with the last of its actors."""
 
     def __init__(self, actors: int) -> None:
         self._actors = actors
@@ -228,7 +228,7 @@ def _coming(stream: Any) -> Iterator[list[Any]]:
 
 
 class ActorConnection:
-    """To one actor of one host."""
+    """A connection to one actor of one host."""
 
     def __init__(self, host: str, options: dict[str, Any], start_timeout: float, started: _Started | None) -> None:
         self.host = host
@@ -419,7 +419,7 @@ class ActorConnection:
         return self._turn.is_taken()
 
     def over(self, forward: int) -> None:
-        """Let the actor let go of what it holds of a forward."""
+        """Have the actor release what it holds of a forward."""
         with self._turn.once():
             if self._actor is not None and not self._closed:
                 self._actor.over.remote(forward)

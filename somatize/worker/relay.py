@@ -25,9 +25,10 @@ _WIDEST = 2**53
 
 
 class Showing:
-    """The Status that node code is given in this process: what becomes of its tasks is said to the other side.
+    """The Status of node code in this process; the events of its tasks are sent to the client.
 
-    The nodes of a slice are tasks of it too, so that a task knows its node; they are shown there anyway, and not said.
+    The nodes of a slice are tasks of it too, so that a task knows its node; the client has those itself, so they are
+    not sent.
     """
 
     def __init__(self, relay: Relay) -> None:
@@ -49,7 +50,7 @@ class Showing:
         return self._status
 
     def entering(self, node: str) -> None:
-        """A node of the slice is about to run."""
+        """Open the task of a node that is about to run."""
         if self._sink is not None:
             self._sink.entering(node)
 
@@ -139,11 +140,11 @@ class Relay:
         self._showing: Showing | None = None
 
     def opens(self, graph: Any) -> Relay:  # noqa: ARG002  as every opener
-        """Its own sink, without facts that the client does not want."""
+        """The sink of a slice: the relay itself."""
         return self
 
     def tell(self, fact: Fact) -> None:
-        """A fact of this slice; the last one of a forward is for the other side to tell."""
+        """Queue a fact of this slice."""
         if self._showing is not None:
             self._showing.tell(fact)
         self.add(["fact", fact])
@@ -182,7 +183,7 @@ class Relay:
         self.add(["progress", node, done, total])
 
     def add(self, said: list[Any]) -> None:
-        """Say something soon."""
+        """Queue a message; it is sent within `WITHIN` seconds."""
         with self.lock:
             self._pending.append(said)
             if len(self._pending) >= _MOST:

@@ -65,7 +65,7 @@ class Space:
         self.scope = scope
         self.library = library
         self.module = module
-        """At a worker: what stands for a module that came by value."""
+        """At a worker: the module object that was made for a module that came by value."""
 
 
 class ReplicaEntry:
@@ -78,14 +78,14 @@ class ReplicaEntry:
         self.kind = kind
         self.refer = refer
         self.where = where
-        """Through which leaf it was found first, or first as that leaf itself."""
+        """The leaf through which it was found first; None for a root."""
         self.direct = where is None
         self.known = False
         """Whether the other end has it."""
         self.base: dict[str, Any] = {}
         """The digests of its leaves when both ends agreed on them."""
         self.working: frozenset[str] = frozenset()
-        """Attributes that each end has of its own: only `forward` makes them (`keys.working_state`)."""
+        """Attributes that each end has of its own: only `forward` makes them (`naming.attributes.working_names`)."""
         self.code: Any = None
         """For a function that captures nothing and refers to no globals: its code when both ends agreed on it."""
         self.owners: list[Any] = []
@@ -335,7 +335,7 @@ class Replica:
                 self._globals(thing.__globals__, names, found)
 
     def _share_working(self, entry: ReplicaEntry, thing: Any) -> None:
-        """Make state of the working attributes that are set here, as another end's `forward` would not make them so."""
+        """Treat working attributes that are set here as state, because the other end's `forward` would make others."""
         for key in entry.working:
             leaf, value = (entry.name, f"a.{key}"), getattr(thing, key, None)
             if value is None or self._pinned.get(leaf) is value:
@@ -515,7 +515,7 @@ class Replica:
         return True
 
     def tied(self, leaves: Iterable[Leaf], roots: Iterable[int], state: Digests) -> set[Leaf]:
-        """Some leaves, and all that share containers or unnamed objects with them; `state` may be widened."""
+        """The given leaves and all that share containers or unnamed objects with them; adds to `state`."""
         wanted = set(leaves)
         if not any(_has_inline(state.get(name, {}).get(leaf)) for name, leaf in wanted):
             return wanted
@@ -674,7 +674,7 @@ class Replica:
         return {entry.name for entry in list(self.entries.values()) if entry.known}
 
     def disown(self, names: set[int]) -> None:
-        """Take it that the other end has no objects of these names."""
+        """Note that the other end has no objects of these names."""
         for name in names:
             entry = self.entries.get(name)
             if entry is not None:
@@ -821,7 +821,7 @@ def _has_inline(digest: Any) -> bool:
 
 
 def _is_shared(thing: Any) -> bool:
-    """Whether two leaves that hold this very object share what may change."""
+    """Whether an object may change, so that two leaves that hold it share state."""
     cls = type(thing)
     return not cls.__name__.endswith("DType") and tensors.plain_words(thing) is None
 

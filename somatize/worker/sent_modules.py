@@ -101,7 +101,7 @@ def _within_limit(files: dict[str, Path], send: Sequence[str]) -> Iterator[tuple
 
 
 def taken(said: dict[str, Any], buffers: Sequence[memoryview]) -> None:
-    """At the worker: let the modules be found that the other end offered."""
+    """At a worker: make the modules importable that the client offered."""
     places = said.get("places")
     if places is None:
         folder = str(_written(said["files"], buffers))
@@ -142,7 +142,7 @@ class Values:
         self._sent: dict[tuple[str, str], Any] = {}
 
     def changed(self) -> dict[str, dict[str, Any]]:
-        """By module and name those that are new or other than at the last time."""
+        """By module and name, the values that are new or changed since the last call."""
         found: dict[str, dict[str, Any]] = {}
         for name, module in list(sys.modules.items()):
             if any(name == one or name.startswith(f"{one}.") for one in self._send):
@@ -155,7 +155,7 @@ class Values:
 
 
 def _copied(value: Any, room: list[int]) -> Any:
-    """A plain value as something that stays as it is; None for any other, and for one that is too large."""
+    """An immutable copy of a plain value, to compare with later; None for other values and for large ones."""
     cls = type(value)
     room[0] -= 1
     if cls in _SCALARS:
@@ -174,11 +174,11 @@ _MOST = 1000
 """Values within one global that are compared one by one; a larger one is not sent."""
 
 _VALUES: dict[str, dict[str, Any]] = {}
-"""At a worker: what globals of modules are at the other end, by module."""
+"""At a worker: the values that globals have at the client, by module."""
 
 
 def values_taken(values: dict[str, dict[str, Any]]) -> None:
-    """At the worker: let globals of modules be as they are at the other end, in those that are imported later too."""
+    """At a worker: set globals of modules to the client's values, also in modules that are imported later."""
     for name, those in values.items():
         _VALUES.setdefault(name, {}).update(those)
         if name in sys.modules:

@@ -28,7 +28,7 @@ from .wire import PROTOCOL, Garbled, Message, Pieces, Segments, SharedMemoryProb
 from .wire import WireClosed as Gone
 
 EVERY = 1.0
-"""Seconds that a reading is over, at least: from the start, or from the reading before."""
+"""The least seconds between two readings."""
 
 
 class Machine:
@@ -108,7 +108,7 @@ class HostState:
         self._held: dict[int, dict[int, Any]] = {}
         self._there: set[Leaf] = set()
         self._offered: tuple[Delta, list[Any]] | None = None
-        """What was pulled last, until the client has taken it, and what it refers to."""
+        """The last pulled state until the client confirms it, and the objects it refers to."""
 
     def let_go(self, fields: Mapping[str, Any]) -> None:
         """Drop the objects and slices that are gone at the client."""
@@ -387,7 +387,7 @@ class Server:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback from the node's own code on, as text; empty for an error that was not raised, but is the answer."""
+    """The traceback from the node's own code on, as text; empty for an error that was not raised here."""
     if error.__traceback__ is None and error.__cause__ is None:
         return ""
     try:

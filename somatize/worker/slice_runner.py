@@ -47,12 +47,12 @@ class Comparison:
         """The values that changed after they were there."""
 
     def there(self, number: int, value: Any) -> None:
-        """A value came, or was made."""
+        """Note a value that came or was made."""
         if number in self._values:
             self._digests[number], self._when[number] = _digest(value), self._begun
 
     def begins(self, step: int, given: Iterable[tuple[int, Any]]) -> None:
-        """A step is about to run; `given` are the values it reads."""
+        """Compare the values `given` to a step that is about to run."""
         if step in self._readers and any(self._changed(number, value) for number, value in given):
             self.steps.append(step)
         self._begun += 1
@@ -157,7 +157,7 @@ class Replies:
         return packed
 
     def _warn_of(self, value: Any, step: int) -> None:
-        """Note once that a leaf's result loses its gradient, if it does."""
+        """Warn once that the result of a leaf loses its gradient, if it does."""
         if self._cut[step] == WARNED and step not in self._warned:
             try:
                 payload.pack_one(value, False, self._mode)

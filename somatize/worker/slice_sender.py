@@ -25,11 +25,11 @@ _NOT_STATE = ("function", "class", "space", "cell")
 """Kinds of objects of which only what changed at a worker comes home."""
 
 _MOST = 256
-"""Slices a worker is to remember; of more, those declared first are declared again when they come."""
+"""Slices a worker remembers; beyond that, the oldest are declared again when they are used."""
 
 
 class SentSlice(NamedTuple):
-    """A slice as a worker knows it: by its number, with its nodes by their keys, and which values it holds already."""
+    """A slice that a worker knows: its number, the keys of its nodes, and the values that the worker holds."""
 
     number: int
     keys: list[int]
@@ -410,7 +410,7 @@ class WorkerLosses:
         return not self.lost and self._learners.isdisjoint(map(id, things_of(trip)))
 
     def warn_once(self) -> None:
-        """Warn that a worker is another one, and that nothing was lost."""
+        """Warn that a worker was replaced, and that nothing was lost."""
         if self._how:
             warn(f"{self._how}; it had nothing that is not here too, and was replaced")
             self._how = ""
@@ -437,11 +437,11 @@ def warn(sentence: str) -> None:
 
 
 _SENT: list[weakref.ref[SentObjects]] = []
-"""All of this process, whose workers may have state of the same objects."""
+"""All instances of this process, as their workers may have state of the same objects."""
 
 
 class _Taken(NamedTuple):
-    """A value that goes along, as it is called in a sentence; `reader` is a step that wants it with its gradient."""
+    """A value that is sent, with its name for messages; `reader` is a step that needs its gradient."""
 
     what: str
     value: Any

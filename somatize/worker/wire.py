@@ -60,7 +60,7 @@ class SharedMemoryProbe:
         return [os.getpid(), self._fd, self._secret]
 
     def close(self) -> None:
-        """No more needed."""
+        """Release the memory of the probe."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -88,7 +88,7 @@ class _Segment:
 
 
 class Segments:
-    """Those of one end of one connection: its own, which it writes, and what it has mapped of the other's."""
+    """The segments of one end of one connection: its own, which it writes, and maps of the other end's."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = _limit() if limit is None else limit
@@ -244,7 +244,7 @@ class Wire:
         self.reading = reading
         self.writing = writing
         self.whole = True
-        """Whether no frame was left half written or half read; after that nothing more can be said."""
+        """Whether no frame was left half written or half read; otherwise the connection is of no more use."""
         self.segments: Segments | None = None
         """The shared memory for large buffers, if both ends see the same memory."""
         self._alive = alive
@@ -261,7 +261,7 @@ class Wire:
     def send(
         self, kind: str, fields: dict[str, Any], buffers: Sequence[Pieces] = (), until: float | None = None
     ) -> None:
-        """Say something. Raises `WireClosed` and `TooLate`."""
+        """Send a message. Raises `WireClosed` and `TooLate`."""
         sizes: list[Any] = [sum([_size(piece) for piece in buffer]) for buffer in buffers]
         if self.segments is not None:
             freed = self.segments.freed()
@@ -368,7 +368,7 @@ class Wire:
         return bytes(self._got[:NOISE]).decode(errors="replace")
 
     def greet(self) -> None:
-        """Say the greeting."""
+        """Send the greeting."""
         os.write(self.writing, GREETING)
 
     def _gather(self, size: int, until: float | None) -> None:
@@ -420,7 +420,7 @@ class Wire:
         return buffer
 
     def _wait(self, poll: select.poll, until: float | None) -> None:
-        """Until something can be done, or the other end is gone; a signal is seen to in between."""
+        """Wait until the descriptor is ready. Raises `WireClosed` and `TooLate`; signals are handled in between."""
         late = until is not None and monotonic() > until
         if late:
             raise TooLate
