@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -224,18 +225,16 @@ def _is_tree(value: object) -> bool:
     return False
 
 
+@dataclass(slots=True, eq=False)
 class _OpenContainer:
     """A container being written: what is left of it, and the bytes that close it."""
 
-    __slots__ = ("at", "code", "items", "name", "owner", "reuses")
-
-    def __init__(self, code: int, items: list[Any], owner: object = None, name: str = "") -> None:
-        self.code = code
-        self.items = items
-        self.owner = owner
-        self.name = name
-        self.at = 0
-        self.reuses = False
+    code: int
+    items: list[Any]
+    owner: object = None
+    name: str = ""
+    at: int = 0
+    reuses: bool = False
 
 
 class ScriptWriter:

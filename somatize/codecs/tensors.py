@@ -625,21 +625,9 @@ def load_tensor(plain: list[Any], absent: dict[str, str], *, given: bool = False
 
 
 def tensor_over(plain: list[Any], data: Any, absent: dict[str, str]) -> Any:
-    """The tensor that `dump_tensor` described, over the memory of `data` itself, and moved to its device."""
-    import torch
-
-    dtype_name, shape, device, order, *unusual = plain
-    if order != sys.byteorder:
-        raise StoreError(f"the value holds a torch tensor of a {order}-endian machine, and this one is not")
-    dtype = getattr(torch, dtype_name)
-    with torch.inference_mode(False):
-        view = memoryview(data).cast("B")
-        if not view.nbytes:
-            flat = torch.empty(0, dtype=dtype)
-        else:
-            view = memoryview(bytearray(view)) if view.readonly else view
-            flat = torch.frombuffer(view, dtype=torch.uint8).view(dtype)
-        return _made(flat, shape, device, unusual, absent)
+    """The tensor that `dump_tensor` described, over the memory of `data` if that is writable, moved to its device."""
+    view = memoryview(data).cast("B")
+    return load_tensor([*plain, view], absent, given=bool(view) and not view.readonly)
 
 
 def _unusual(tensor: Any) -> list[Any]:

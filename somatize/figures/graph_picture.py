@@ -12,7 +12,7 @@ from typing import Any
 from somatize.dag.pieces import Marks
 
 from . import theme as themes
-from .graph_layout import BRANCHES, CROWD, LABEL, PAD, Arrow, Frame, Placed, Wiring, placed, structure_of
+from .graph_layout import BRANCHES, CROWD, LABEL, PAD, Arrow, Frame, Placed, Rect, Wiring, placed, structure_of
 from .theme import Theme, counted, cut
 
 Sights = Mapping[str, Any]
@@ -342,33 +342,19 @@ def _rects(
     made = []
     for node, rect in drawn.boxes.items():
         fill = devices[marks[node].device]
-        made.append(
-            {
-                "type": "rect",
-                "layer": "below",
-                "x0": rect.left,
-                "y0": rect.top,
-                "x1": rect.right,
-                "y1": rect.bottom,
-                "fillcolor": themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.10)",
-                "line": {"color": fill or look.faint, "width": 1.2},
-            }
-        )
+        shade = themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.10)"
+        made.append(_shape(rect, shade, {"color": fill or look.faint, "width": 1.2}))
     return made
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
-    rect = frame.rect
-    return {
-        "type": "rect",
-        "layer": "below",
-        "x0": rect.left,
-        "y0": rect.top,
-        "x1": rect.right,
-        "y1": rect.bottom,
-        "fillcolor": "rgba(128,128,128,0.10)" if frame.host is not None else "rgba(0,0,0,0)",
-        "line": {"color": _FRAME, "width": 1, "dash": "solid" if frame.host is not None else "dot"},
-    }
+    shade, dash = ("rgba(128,128,128,0.10)", "solid") if frame.host is not None else ("rgba(0,0,0,0)", "dot")
+    return _shape(frame.rect, shade, {"color": _FRAME, "width": 1, "dash": dash})
+
+
+def _shape(rect: Rect, fill: str, line: dict[str, Any]) -> dict[str, Any]:
+    corners = {"x0": rect.left, "y0": rect.top, "x1": rect.right, "y1": rect.bottom}
+    return {"type": "rect", "layer": "below", **corners, "fillcolor": fill, "line": line}
 
 
 def _label(look: Theme, frame: Frame) -> dict[str, Any]:

@@ -13,11 +13,12 @@ attribute after it has an empty path.
 from __future__ import annotations
 
 import dis
+import functools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE, CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .content_digest import content
 from .digests import Ext, hasher, packer
@@ -47,18 +48,28 @@ class CodeDigest(NamedTuple):
     names: tuple[str, ...]
 
 
-_READ: dict[int, tuple[weakref.ref[CodeType], CodeDigest]] = {}
+_Made = TypeVar("_Made")
 
 
-def read(code: CodeType) -> CodeDigest:
-    """The digest of a code object and the global names in it, read once for each object."""
-    known = _READ.get(id(code))
-    if known is not None and known[0]() is code:
+def _once_per_code(look: Callable[[CodeType], _Made]) -> Callable[[CodeType], _Made]:
+    """Call `look` once for each code object. No cache by equality serves, as equal ones differ in their lines."""
+    seen: dict[int, tuple[weakref.ref[CodeType], _Made]] = {}
+
+    @functools.wraps(look)
+    def once(code: CodeType) -> _Made:
+        number = id(code)
+        known = seen.get(number)
+        if known is None or known[0]() is not code:
+            known = seen[number] = weakref.ref(code, lambda _: seen.pop(number, None)), look(code)
         return known[1]
-    made = _CodeDigester(code).made()
-    number = id(code)
-    _READ[number] = weakref.ref(code, lambda _: _READ.pop(number, None)), made
-    return made
+
+    return once
+
+
+@_once_per_code
+def read(code: CodeType) -> CodeDigest:
+    """The digest of a code object and the global names in it."""
+    return _CodeDigester(code).made()
 
 
 class _CodeDigester:
@@ -295,18 +306,11 @@ _READ_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _LAST_ATTRIBUTE = {"STORE_ATTR", "DELETE_ATTR"}
 _BY_NAME = {"setattr", "vars", "__dict__", "__setattr__"}
 
-_KNOWN: dict[int, tuple[weakref.ref[CodeType], Uses]] = {}
 
-
+@_once_per_code
 def uses_of(code: CodeType) -> Uses:
-    """The uses in a code object, read once for each object."""
-    known = _KNOWN.get(id(code))
-    if known is not None and known[0]() is code:
-        return known[1]
-    made = _UseCollector(code).made()
-    number = id(code)
-    _KNOWN[number] = weakref.ref(code, lambda _: _KNOWN.pop(number, None)), made
-    return made
+    """The uses in a code object."""
+    return _UseCollector(code).made()
 
 
 class _ImportUse(NamedTuple):

@@ -376,16 +376,14 @@ def tree_digest(value: Any, place: str, resolve: Resolve) -> bytes:
     return _Tree(place, resolve).digest(value)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _OpenValue:
     """A container being hashed: its position, and the digests of its parts."""
 
-    __slots__ = ("at", "expansion", "value", "words")
-
-    def __init__(self, value: Any, expansion: Expansion) -> None:
-        self.value = value
-        self.expansion = expansion
-        self.words: list[Any] = []
-        self.at = 0
+    value: Any
+    expansion: Expansion
+    words: list[Any] = dataclasses.field(default_factory=list)
+    at: int = 0
 
 
 class _Tree:

@@ -21,6 +21,7 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import xxhash
@@ -68,28 +69,26 @@ class Space:
         """At a worker: the module object that was made for a module that came by value."""
 
 
+@dataclass(slots=True, eq=False)
 class ReplicaEntry:
     """An object with a name."""
 
-    __slots__ = ("base", "code", "direct", "kind", "known", "name", "owners", "refer", "where", "working")
-
-    def __init__(self, name: int, kind: str, refer: Callable[[], Any], where: Leaf | None) -> None:
-        self.name = name
-        self.kind = kind
-        self.refer = refer
-        self.where = where
-        """The leaf through which it was found first; None for a root."""
-        self.direct = where is None
-        self.known = False
-        """Whether the other end has it."""
-        self.base: dict[str, Any] = {}
-        """The digests of its leaves when both ends agreed on them."""
-        self.working: frozenset[str] = frozenset()
-        """Attributes that each end has of its own: only `forward` makes them (`naming.attributes.working_names`)."""
-        self.code: Any = None
-        """For a function that captures nothing and refers to no globals: its code when both ends agreed on it."""
-        self.owners: list[Any] = []
-        """For a captured variable: the functions that have it."""
+    name: int
+    kind: str
+    refer: Callable[[], Any]
+    where: Leaf | None
+    """The leaf through which it was found, if possible one whose very value it is (`direct`); None for a root."""
+    direct: bool
+    known: bool = False
+    """Whether the other end has it."""
+    base: dict[str, Any] = field(default_factory=dict)
+    """The digests of its leaves when both ends agreed on them."""
+    working: frozenset[str] = frozenset()
+    """Attributes that each end has of its own: only `forward` makes them (`naming.attributes.working_names`)."""
+    code: Any = None
+    """For a function that captures nothing and refers to no globals: its code when both ends agreed on it."""
+    owners: list[Any] = field(default_factory=list)
+    """For a captured variable: the functions that have it."""
 
 
 class Delta(NamedTuple):
@@ -223,7 +222,7 @@ class Replica:
 
     def _enter(self, thing: Any, kind: str, name: int | None = None) -> int:
         name = self._next() if name is None else name
-        entry = ReplicaEntry(name, kind, self._reference(thing, kind, name), self._at)
+        entry = ReplicaEntry(name, kind, self._reference(thing, kind, name), self._at, self._at is None)
         if kind == "function":
             owner = weakref.ref(thing)
             for cell in thing.__closure__ or ():
