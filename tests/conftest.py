@@ -86,6 +86,7 @@ def wrong_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     loops = [name for name in vars(engine) if name.startswith("_observe")]
     assert len(loops) == 2
     for name in loops:
+        # Every loop of the engine is held, whoever watches; a watcher would change what is measured.
         monkeypatch.setattr(engine, name, holding(getattr(engine, name), wrong))
     yield wrong
     assert wrong == []

@@ -114,6 +114,7 @@ def test_a_copy_that_fails_leaves_the_place_as_it_was(recorded, tmp_path, monkey
     to = tmp_path / "copy"
     if there:
         to.mkdir()
+    # A disk that is full only for the copy cannot be had.
     monkeypatch.setattr("somatize.store.lmdb_environment.Environment.copy_to", full)
     assert "No space left on device" in call("copy", recorded, to, code=4).stderr
     assert to.exists() == there
@@ -154,6 +155,7 @@ def test_check_of_a_whole_store_answers_programs(recorded):
 
 
 def test_what_may_only_be_read_is_not_changed(changing, monkeypatch):
+    # Tests may run as root, who may write everywhere.
     monkeypatch.setattr("somatize.store.open_store.place.is_writable", lambda _: False)
     for words in (["forget", changing, "steady", "--yes"], ["rename", changing, "steady", "x"], ["compact", changing],
                   ["prune", changing, "--max-bytes", "0", "--yes"]):  # fmt: skip

@@ -240,6 +240,7 @@ def test_rows_are_written_as_they_come(capsys):
 
 def test_a_long_answer_is_read_a_stretch_at_a_time(recorded, said, monkeypatch):
     looks = []
+    # How much is read at a time shows nowhere else, and a real stretch takes thousands of forwards.
     one_look = forward_reader._table
     monkeypatch.setattr(forward_reader, "_table", lambda *asked: looks.append(asked[2:]) or one_look(*asked))
     monkeypatch.setattr(forward_reader, "STRETCH", 2)

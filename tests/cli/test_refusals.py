@@ -164,6 +164,7 @@ def test_codes_are_as_they_are_documented(error, code):
 
 
 def test_a_mistake_of_somatize_itself_shows_its_traceback(recorded, monkeypatch):
+    # A mistake of somatize has to be made.
     monkeypatch.setattr("somatize.record.runs", lambda *_, **__: 1 / 0)
     told = stderr("runs", recorded, code=70)
     assert "ZeroDivisionError: division by zero" in told

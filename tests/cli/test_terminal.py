@@ -41,6 +41,7 @@ class Wide(io.StringIO):
 def test_every_table_fits_every_terminal(recorded, monkeypatch, name, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("LINES", "40")
+    # The command writes to the terminal there is; this one is as wide as the test says.
     monkeypatch.setattr("sys.stdout", Wide())
     words = [name, str(recorded), *([] if name in ("runs", "kept") else [NAMES[1]])]
     somatize.main(words, standalone_mode=False)

@@ -150,6 +150,7 @@ def alike(one, other):
 
 def alike_frames(one, other):
     pd.testing.assert_frame_equal(one, other, check_exact=True, check_freq=True, check_flags=True)
+    # Which columns lie together in memory is shown by pandas in nothing public.
     for a, b in zip(one._mgr.blocks, other._mgr.blocks, strict=True):
         assert a.mgr_locs.as_array.tolist() == b.mgr_locs.as_array.tolist()
         if a.dtype.kind != "O":

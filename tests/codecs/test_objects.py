@@ -553,6 +553,7 @@ def test_what_cannot_be_read_again_is_not_kept(tmp_path, monkeypatch):
             return 1
 
     Moody.__qualname__ = "Moody"
+    # A class has to be found in its module, and each test has one of its own.
     monkeypatch.setattr(sys.modules[MODULE], "Moody", Moody, raising=False)
     hashing = [1]
 

@@ -113,6 +113,7 @@ def test_a_view_comes_back_with_its_strides(back, kind):
     view = VIEWS[kind]
     again = back([view, 1])[0]
     assert tensors_equal(again, view)
+    # Torch shows it in nothing public.
     assert not again._is_view() or again.is_conj() or again.is_neg()
     assert content(again) == content(view)
     assert tensors_equal(codecs.take(memoryview(bytearray(codecs.dumps(view)))), view)
@@ -179,6 +180,7 @@ def test_a_state_dict_comes_back_with_its_metadata(back):
     assert type(again) is type(state)
     assert list(again) == list(state)
     assert all(torch.equal(again[key], state[key]) for key in state)
+    # A state_dict carries it in this attribute.
     assert again._metadata == state._metadata
 
 

@@ -165,6 +165,7 @@ def test_a_device_without_a_number_is_any_of_them(
     class Fake:
         device = Somewhere.of(actual)
 
+    # No machine has all of these devices.
     monkeypatch.setattr(torch, "Tensor", Fake)
     assert tensors.elsewhere(Fake(), placed_on) == (actual if wrong else None)
 

@@ -36,6 +36,7 @@ def test_a_writer_that_slept_through_compactions_loses_nothing(
     store.keep("k", "before")
     recorder = Recorder(store, run="r", summarising=["loss"])
     G.forward(1, watching=recorder)
+    # The thread that says where the run is made would come in between.
     recorder._teller.wait()
     store.opened.flush()
 
@@ -70,6 +71,7 @@ def test_a_file_that_goes_while_it_is_opened_is_not_made_anew(
     with Store(place) as store, Recorder(store, run="r") as recorder:
         G.forward(1, watching=recorder)
 
+    # The file goes in the very moment between two steps of opening it.
     opened, times = lmdb_environment.Environment._open_lmdb, iter([2])
 
     def work(report: Callable[[str], None]) -> None:
@@ -145,6 +147,7 @@ def test_a_journal_that_goes_while_dead_ones_are_looked_for(place: Path, monkeyp
     def one_more(opened: Any) -> list[Path]:
         return [opened.journals / ("0" * 15 + "1.000000"), *listed(opened)]
 
+    # The journal appears in the very moment between two steps.
     monkeypatch.setattr(recovery, "journal_files", one_more)
     recorder = Recorder(store, run="r")
     G.forward(1, watching=recorder)

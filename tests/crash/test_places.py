@@ -72,6 +72,7 @@ def test_a_full_disk_costs_no_result_and_no_record(small_disk: Path) -> None:
 
 
 def test_what_does_not_fit_in_memory_is_counted_and_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else it would take as much memory as a real one may.
     monkeypatch.setattr(appender, "MOST_BYTES", 20_000)
     store = Store(place)
     recorder = Recorder(store, run="r")
@@ -192,6 +193,7 @@ def test_lockless_reading_beside_a_writer(
             seen = len(points)
         report(str(seen > 5))
 
+    # Else few commits come in the middle of something.
     monkeypatch.setattr(commit, "EVERY", 0.01)
     reader = child(work)
     assert reader.line() == "ready"
@@ -257,6 +259,7 @@ def test_a_file_is_looked_at_again_only_as_long_as_somebody_writes_it(
     file = tmp_path / "records.lmdb"
     file.write_bytes(whole[: len(whole) // 2])
     slept = []
+    # No test waits: what would be waited for is noted, or played.
     monkeypatch.setattr(lmdb_files.time, "sleep", slept.append)
     with pytest.raises(DamagedStore):
         lmdb_files.verify(file, 1000)

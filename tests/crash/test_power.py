@@ -109,4 +109,5 @@ def test_what_was_said_is_synced_unasked_every_quarter_of_a_second(place: Path, 
                         break
                 shutil.rmtree(image)
                 time.sleep(0.05)
+        # Whether LMDB syncs is known to it alone.
         assert store.opened.records._env.flags()["sync"] is True

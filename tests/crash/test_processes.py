@@ -192,6 +192,7 @@ def test_a_fork_while_the_committing_thread_is_at_work(
 ) -> None:
     from somatize.store import commit
 
+    # Else few commits come in the middle of a fork.
     monkeypatch.setattr(commit, "EVERY", 0.001)
     store = Store(place)
     recorder = Recorder(store, run="r")
@@ -255,6 +256,7 @@ def test_loader_workers_beside_a_recording_loop(ran: Callable[..., str], method:
 def test_a_store_grown_by_another_process_keeps_working_here(
     child: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Else it takes gigabytes until the map grows.
     monkeypatch.setattr(lmdb_environment, "FIRST_MAP", 1 << 16)
     store = Store(place)
     recorder = Recorder(store, run="mine")

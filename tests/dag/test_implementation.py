@@ -249,6 +249,7 @@ def test_an_object_is_called_by_its_forward_and_a_method_replaced_later_is_the_o
 
 def test_a_method_replaced_on_the_class_later_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph.somatize(Plain())
+    # This is what is tested.
     monkeypatch.setattr(Plain, "forward", lambda self, value: "patched")
     assert graph.forward(1) == "patched"
 

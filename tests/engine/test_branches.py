@@ -221,6 +221,7 @@ def test_no_more_threads_are_started_than_are_needed(monkeypatch: pytest.MonkeyP
             started.append(self)
             super().start()
 
+    # A thread that is over by now shows nowhere else.
     monkeypatch.setattr(scheduler.threading, "Thread", Counted)
     fan(Pass(), Pass(), Pass()).forward(threads=64)
     assert len(started) <= 3

@@ -186,6 +186,7 @@ def test_a_thread_that_cannot_be_started_breaks_the_forward(monkeypatch: pytest.
             raise RuntimeError("can't start new thread")
 
     seen: Facts = []
+    # A system without room for a thread cannot be had.
     monkeypatch.setattr(scheduler.threading, "Thread", Refusing)
     with pytest.raises(RuntimeError, match="can't start"):
         fan(Pass(), Pass()).forward(threads=2, watching=seen.append)

@@ -106,6 +106,7 @@ def test_where_they_cannot_be_written_they_are_handed_on_with_one_notice(store: 
     def refuses(entries):
         raise StoreError("the disk is full")
 
+    # A disk that is full only now cannot be had.
     monkeypatch.setattr(store, "keep_all", refuses)
     seen = []
     with pytest.warns(KeepWarning, match="results of items of node 'square' could not be kept.*the disk is full"):

@@ -250,6 +250,7 @@ def test_mermaid_of_many_is_an_overview_below_its_limits():
 
 
 def test_a_bare_graph_in_a_cell():
+    # By this name IPython asks.
     shown = drawing()._repr_mimebundle_(include=None, exclude=None)
     assert shown["text/plain"] == repr(drawing())
     assert shown["application/vnd.plotly.v1+json"]["layout"]["title"]["text"] == "8 nodes"

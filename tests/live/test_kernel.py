@@ -226,6 +226,7 @@ def test_a_connection_that_is_gone_ends_the_drawing_and_nothing_else(kernel: Any
 
 
 def test_packages_that_do_not_fit_each_other_leave_a_still_figure(kernel: Any) -> None:
+    # Two packages that do not fit each other cannot both be installed here.
     code = "from somatize.figures import notebook\nmade = notebook._classes\n"
     code += "def refuses(): raise AttributeError('no such trait')\nnotebook._classes = refuses\n"
     code += "live = Live('still')\ndisplay(live)\nrun(live, 20)\nnotebook._classes = made"

@@ -155,6 +155,7 @@ def test_a_run_played_back_gives_its_rows(both: Any, graph: Graph, same: Any) ->
 
 
 def test_a_forward_that_goes_on_is_there_and_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the forward would have to take as long.
     monkeypatch.setattr(live_module, "NUMBERED_AFTER", 0.0)
     live = Live()
 

@@ -171,6 +171,7 @@ def test_working_state_does_not_count(name_of):
     node, namer = Scale(1), Namer()
     first = name_of(node, namer=namer).digest
     node.forward(1)
+    # Private attributes of a node are what is tested.
     node._cache = threading.Lock()
     assert name_of(node, namer=namer).digest == first
 

@@ -61,6 +61,7 @@ WAYS = {
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
     ),
     "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    # The switch itself: the public one of torch is a context manager.
     "mkldnn": lambda: set_for_now(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
     "denormal numbers": lambda: set_for_now(lambda: False, torch.set_flush_denormal, True),
     "a mode of the user's": Doubling,

@@ -345,6 +345,7 @@ def test_what_has_no_name_there_is_told_with_the_cure(name_of):
 
 def test_an_object_that_holds_itself_is_let_go(name_of):
     node = Plain(1)
+    # Private attributes of a node are what is tested.
     node._again = node.forward
     node._work = lambda x: x
     with pytest.raises(Unnameable, match=r"_lock` is a _thread.lock|holds itself"):
@@ -413,6 +414,7 @@ def test_the_methods_of_an_object_that_is_handed_over_count(held, place, written
 
     first = name()
     assert name() == first
+    # A patch from outside is what is tested.
     monkeypatch.setattr(type(held), "work", lambda _, x: x + 100)
     second = name()
     assert second != first

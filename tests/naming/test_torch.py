@@ -117,6 +117,7 @@ def test_weights_and_the_mode_count_however_they_were_written(name_of):
     encoder.drop.eval()
     part = name_of(encoder, namer=namer)
     encoder.train()
+    # The write must be one that torch does not count.
     version = encoder.layer.weight._version
     encoder.layer.weight.data.add_(1)  # which torch does not count
     assert encoder.layer.weight._version == version

@@ -58,6 +58,7 @@ def test_it_is_small_and_names_no_place(name: str) -> None:
 
 
 def test_only_times_are_left_out(execute: ModuleType) -> None:
+    # The script is a program; this is its one rule.
     plain = execute._plain
     assert plain("{'took_us': '318', 'value': '2.1'}") == plain("{'took_us': '7', 'value': '2.1'}")
     assert plain("{'took_us': '318', 'value': '2.1'}") != plain("{'took_us': '318', 'value': '2.2'}")

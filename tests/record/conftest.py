@@ -25,6 +25,7 @@ def place(tmp_path: Path) -> Path:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test as records are made in C, where that was built, and once as Python makes them; also by children."""
     if request.param == "pure":
+        # In Python alone, as where nothing was compiled.
         monkeypatch.setattr(speedups, "MODULE", None)
         monkeypatch.setenv("SOMATIZE_PURE", "1")
     return str(request.param)

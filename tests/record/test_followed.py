@@ -147,6 +147,7 @@ def test_a_look_at_nothing_new_reads_nothing(store: Store, followed: Followed, m
         store.opened.flush()
         while followed.look():
             pass
+        # That the store is not opened is what such a look costs.
         monkeypatch.setattr("somatize.record.run_follower.look", lambda *_: pytest.fail("the store was read"))
         assert followed.look() is False
         monkeypatch.undo()
@@ -155,6 +156,7 @@ def test_a_look_at_nothing_new_reads_nothing(store: Store, followed: Followed, m
 
 
 def test_the_facts_of_a_long_run_are_not_read_to_begin_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else it takes a long run; and which facts are read shows nowhere else.
     monkeypatch.setattr(growing, "_MOST_ROWS", 100)
     with Recorder(store, "long", summarising=["loss"]) as recorder:
         for step in range(3000):
@@ -254,6 +256,7 @@ def test_a_store_that_may_only_be_read_is_followed(store: Store, place: Path, mo
         forward(recorder, 1)
         copied = place.with_name("copied")
         shutil.copytree(place, copied)
+    # Tests may run as root, who may write everywhere.
     monkeypatch.setattr("somatize.store.directory.is_writable", lambda path: False)
     monkeypatch.setattr("somatize.store.lmdb_environment.os.access", lambda *_: False)
     with Followed(copied) as reading:
@@ -327,6 +330,7 @@ def test_one_whose_format_appears_between_two_glances_is_waited_for(
         Store(place).close()
         return glance(path)
 
+    # The store is made in the very moment between two steps.
     monkeypatch.setattr(followed_module.directory, "may_become", made_meanwhile)
     assert not followed.look()
     monkeypatch.undo()
@@ -350,6 +354,7 @@ def test_a_part_that_stays_away_is_damage(store: Store, place: Path, monkeypatch
     store.close()
     (place / "records.lmdb").unlink()
     now = [0.0]
+    # No test waits.
     monkeypatch.setattr(followed_module.time, "monotonic", lambda: now[0])
     with Followed(place) as broken:
         assert not broken.look()
@@ -377,6 +382,7 @@ def test_a_rate_is_of_the_last_forwards_and_not_of_the_night_before_them() -> No
 
 
 def test_a_run_that_is_just_being_begun_has_not_ended(place: Path, store: Store, followed: Followed) -> None:
+    # A recorder stopped in the middle of beginning.
     assert recovery._enter(store.opened, "tuesday") == 1
     followed.look()
     assert (followed.standing, followed.state) == (None, "")

@@ -107,6 +107,7 @@ def test_an_export_reads_each_block_once_whatever_its_columns(
         read.append(1)
         return chunk(packed)
 
+    # How many blocks are unpacked shows nowhere else.
     monkeypatch.setattr(run_reader, "Chunk", counted)
     counts = []
     for columns in (2, 200):

@@ -156,6 +156,7 @@ def test_what_goes_wrong_leaves_what_was_there(store: Store, tmp_path: Path, mon
 
     with pytest.raises(UnknownRun, match="did you mean 'tuesday'"):
         page(store, "tuesdy", there)
+    # A disk that is full only now cannot be had.
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         page(store, path=there)

@@ -40,6 +40,7 @@ def store(tmp_path):
 @pytest.mark.parametrize("stretch", [7, 1000])
 @pytest.mark.parametrize("asked", [{}, {"last": 11}, {"since": 33}, {"last": 0}, {"since": 99}])
 def test_stretches_put_end_to_end_are_the_whole(store, monkeypatch, stretch, asked):
+    # Here and below: a real stretch takes thousands of forwards.
     monkeypatch.setattr(forward_reader, "STRETCH", stretch)
     pages = forward_reader.Pages(store, "r", asked.get("last"), asked.get("since"))
     rows, told = list(pages.rows()), list(pages.facts())
@@ -53,6 +54,7 @@ def test_stretches_put_end_to_end_are_the_whole(store, monkeypatch, stretch, ask
 
 def test_numbers_that_were_never_written_are_lost_in_whatever_stretch_they_fall(store, monkeypatch):
     highest = RunLines.highest
+    # Numbers that were given and never written, as a process leaves that is killed between.
     monkeypatch.setattr(RunLines, "highest", lambda lines: highest(lines) + 3)
     monkeypatch.setattr(forward_reader, "STRETCH", 6)
     rows = list(chain.from_iterable(forward_reader.Pages(store, "r", None, None).rows()))

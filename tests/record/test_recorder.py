@@ -311,6 +311,7 @@ def test_a_filter_that_leaves_out_the_end_leaves_no_record(store: Store) -> None
     with Recorder(store, run="r") as recorder:
         for _ in range(1500):
             g.forward(1, watching=lambda fact: recorder(fact) if fact["fact"] == "ran" else None)
+        # What it holds in memory shows nowhere else.
         assert len(recorder._by_hand._going_on) <= 1025
 
 

@@ -433,6 +433,7 @@ def test_with_no_other_handler_the_last_resort_still_writes(monkeypatch: pytest.
     stream = io.StringIO()
     last = logging.StreamHandler(stream)
     last.setLevel("WARNING")
+    # It is a variable of logging that programs set.
     monkeypatch.setattr(logging, "lastResort", last)
     with Status(loggers=("", "somatize")), Status(), Status(loggers=("",)):
         log.warning("written once")

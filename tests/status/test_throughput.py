@@ -699,6 +699,7 @@ def test_an_error_in_the_counter_drops_the_rate_and_never_the_step(where: str, m
     if where == "formula":
         monkeypatch.setitem(flop_counter.flop_registry, torch.ops.aten.mm, torn)
     elif where == "begin":
+        # Errors in torch itself have to be made.
         monkeypatch.setattr(flop_counter.FlopCounterMode, "__init__", torn)
     else:
         monkeypatch.setattr(flop_counter.TorchDispatchMode, "__exit__", torn)
@@ -812,6 +813,7 @@ def test_what_counting_takes_to_prepare_is_not_the_loop_s(clock: Any, monkeypatc
 def test_flops_can_be_left_out() -> None:
     status = Status(profile_flops=False)
     with status.throughput("t").step(A):
+        # Torch shows in nothing public that its counter is gone.
         assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == []
         torch.mm(A, A)
     assert status.throughput("t").stats().flops_per_s is None

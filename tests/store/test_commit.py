@@ -35,6 +35,7 @@ def test_an_entry_that_is_half_written_when_the_journal_is_read_back_is_not_skip
         return bytes(content)
 
     G.forward(0, watching=recorder)
+    # One byte is read wrongly, as from a failing disk, and by the commit alone.
     monkeypatch.setattr(Writer, "read_journal", read)
     store.opened.flush()
     store.opened.flush()
@@ -76,6 +77,7 @@ def test_the_thread_that_ends_the_last_writer_of_a_store_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both would wait for each other, and everything that opens or closes a store with them."""
+    # Were it waited for, the test would hang.
     monkeypatch.setattr(commit.Committer.stop, "__defaults__", (3600.0,))
     for number in range(5):
         place = tmp_path / f"{number}"

@@ -30,6 +30,7 @@ G = Graph.somatize(inc)
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is committed but where a test flushes."""
+    # What was not committed is what is read here.
     monkeypatch.setattr(commit, "EVERY", 3600.0)
 
 
@@ -43,6 +44,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(buffer))
         return take(self, buffer, *more)
 
+    # How much is read shows nowhere else.
     monkeypatch.setattr(JournalRows, "read", counted)
     return found
 
@@ -68,6 +70,7 @@ def test_a_part_of_a_run_is_as_it_is_in_the_whole(
             recorder({"fact": "loss", "value": at})
         elif step == "older" and ended:
             fact = {"fact": "loss", "value": str(at)}
+            # A fact said after its forward, in an order that no recorder gives at will.
             recorder._writer.add_fact(ended[at % len(ended)], fact, fact)
         elif step == "own":
             recorder.say_of_run({"fact": "note", "text": str(at)})
@@ -147,6 +150,7 @@ def test_a_look_reads_the_heads_that_are_new(store: Store, seldom: None, monkeyp
             read.append((at, len(found)))
             return found
 
+        # How much is read shows nowhere else.
         monkeypatch.setattr(os, "pread", counted)
         assert forwards(store, "r", last=1)[0]["forward"] == 500
         assert sum(length for at, length in read if at) < 1000

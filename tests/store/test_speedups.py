@@ -422,6 +422,7 @@ def taken_in_alike(both: tuple[Store, Store], stretches: list[bytes]) -> None:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few records are several blocks."""
     for module in (blocks, gather):
+        # Else a block takes thousands of forwards.
         monkeypatch.setattr(module, "MOST_ROWS", 3)
 
 
@@ -557,6 +558,7 @@ def test_an_open_task_is_no_part_of_a_record(way: str, store: Store) -> None:
 
 
 def test_a_full_journal_is_followed_by_the_next(way: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else a journal takes many megabytes.
     monkeypatch.setattr("somatize.store.appender.ROTATE", 2000)
     recorder = Recorder(store, run="r", summarising=["loss"])
     for step in range(50):
@@ -611,6 +613,7 @@ def test_a_torn_entry_that_cannot_be_undone_ends_its_journal(
     def refuses(fd: int, size: int) -> None:
         raise OSError(errno.EIO, "no")
 
+    # No commit comes in between.
     monkeypatch.setattr(commit, "EVERY", 3600.0)
     recorder = Recorder(store, run="r", summarising=["loss"])
     told_about(recorder)

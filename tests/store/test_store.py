@@ -164,6 +164,7 @@ def test_the_map_grows_by_itself_also_for_a_value_larger_than_it(place: Path, mo
     """C007, with threads that write and readers that read meanwhile."""
     from somatize.store import lmdb_environment
 
+    # Else it takes gigabytes until the map grows.
     monkeypatch.setattr(lmdb_environment, "FIRST_MAP", 1 << 17)
     store = Store(place)
     stop, wrong = threading.Event(), []

@@ -70,6 +70,7 @@ class Terminal(io.StringIO):
 
 def test_what_is_printed_and_logged_goes_above(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
+    # Here and below: the display takes the standard streams there are.
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     handler = logging.StreamHandler(terminal)

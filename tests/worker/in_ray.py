@@ -180,6 +180,7 @@ def many(broker: Broker) -> dict[str, Any]:
     from somatize.worker import ray_broker
 
     messages: list[Any] = []
+    # How many messages come shows nowhere else.
     coming = ray_broker._coming
 
     def counted(stream: Any) -> Any:
@@ -308,6 +309,8 @@ def main() -> None:
 def started_again() -> None:
     """A Ray whose first start fails: its daemon is a program that ends at once."""
     import ray
+
+    # Which program Ray starts is set by nothing public.
     from ray._private import services
 
     real, init, running = services.RAYLET_EXECUTABLE, ray.init, []

@@ -82,6 +82,7 @@ def settings() -> Iterator[None]:
     backends.cudnn.deterministic = backends.cudnn.benchmark = True
     backends.cuda.enable_flash_sdp(False)
     backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    # The switch itself: the public one of torch is a context manager.
     torch._C._set_mkldnn_enabled(False)
     backends.cuda.matmul.fp32_precision = "tf32"
     try:

@@ -23,6 +23,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.used = 50.0
+        # No test waits, nor computes for seconds.
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(time, "process_time", lambda: self.used)
 

@@ -51,6 +51,7 @@ def test_a_child_has_a_worker_of_its_own_and_its_parents_lives_on(own: Broker) -
     assert WHICH.forward(1, broker=own) == pid
 
 
+# A fixture holds the broker, so that the child cannot let it go: `_close` is what the finaliser calls.
 @pytest.mark.parametrize("end", [lambda own: own.close(), lambda own: own._close()])
 def test_a_child_that_closes_a_broker_or_lets_it_go_ends_nobody_elses_worker(end: Any, own: Broker) -> None:
     pid = WHICH.forward(1, broker=own)

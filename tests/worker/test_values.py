@@ -106,6 +106,7 @@ def as_if_on_cuda(monkeypatch: Any) -> str:
         (dtype, shape, _, order), data = dump(tensor)
         return [dtype, shape, "cuda:63", order], data
 
+    # No machine has that device.
     monkeypatch.setattr(tensors, "dump_tensor", elsewhere)
     return "a tensor was on cuda:63, which cannot take it here"
 
@@ -174,6 +175,7 @@ def pool_of(broker: Broker) -> wire.Segments:
 
 
 def test_segments_are_used_again_and_freed_when_idle(monkeypatch: Any) -> None:
+    # Else it takes seconds.
     monkeypatch.setattr(wire, "IDLE", 0.3)
     with Broker.embedded({"w1": spawned()}) as broker:
         graph = Graph.somatize(node(lambda x: float(x.sum())).at("w1"))

@@ -162,6 +162,7 @@ def test_a_provider_that_does_not_finish_is_counted(store: Store, monkeypatch: p
         for _ in range(200):
             Graph.somatize(picky).forward(1, watching=recorder)
     slow = TracerProvider()
+    # A provider that is slow for seconds is played.
     monkeypatch.setattr(slow, "force_flush", lambda: False)
     exported = to_opentelemetry(store, "exp", slow)
     assert exported.left_out == (

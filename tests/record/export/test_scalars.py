@@ -270,6 +270,7 @@ def test_an_import_that_is_interrupted_leaves_no_run(
             raise KeyboardInterrupt
         brings(*given)
 
+    # The interrupt comes in the middle, each time at the same forward.
     monkeypatch.setattr(Writer, "import_forward", until)
     with pytest.raises(KeyboardInterrupt):
         from_tensorboard(tmp_path, said, "old")

@@ -77,6 +77,7 @@ def plain(frame: Any) -> list[dict[str, Any]]:
     columns = {}
     for name in frame.columns:
         array = frame[name].array
+        # Missing and nan are told apart by pandas in nothing public.
         absent = array._mask if hasattr(array, "_mask") else frame[name].isna()
         columns[name] = [
             None if gone else value.item() if hasattr(value, "item") else value
@@ -310,6 +311,7 @@ def test_writers_at_once_are_in_the_order_of_the_reader(store: Store, tmp_path: 
 def test_a_wide_table_has_batches_of_fewer_rows_and_all_of_them(
     odd: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Else a batch takes thousands of forwards.
     monkeypatch.setattr(tables, "BATCH", 7)
     monkeypatch.setattr(tables, "_IN_MEMORY", 1)  # so that the batches lie in a file
     for typed in every_way(odd, "odd", "forwards", tmp_path):
@@ -330,6 +332,7 @@ def test_an_interrupt_while_rows_wait_in_a_file_leaves_what_was_there(
 ) -> None:
     place = tmp_path / "t"
     place.write_text("mine")
+    # Else a batch takes thousands of forwards; and the interrupt comes at one of them.
     monkeypatch.setattr(tables, "BATCH", 3)
     monkeypatch.setattr(tables, "_IN_MEMORY", 1)
     added: list[int] = []
@@ -369,6 +372,7 @@ def test_a_library_that_is_missing_is_named_before_anything_is_read(
 def test_a_record_that_is_damaged_is_listed(odd: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd.close()
     with Store(odd.path) as store:
+        # Damage that only this reading meets.
         monkeypatch.setattr(tables, "_own", lambda lines: lines.skip(5) or [])
         with pytest.warns(RecordWarning, match="the record run/odd/5 is damaged"):
             wrote = to_parquet(store, "odd", tmp_path / "t.parquet", "facts")

@@ -169,6 +169,7 @@ def test_an_export_that_was_stopped_is_made_whole_by_the_next(
             raise KeyboardInterrupt
         send(self, *given, **named)
 
+    # The interrupt comes in the middle, each time at the same batch.
     monkeypatch.setattr(MlflowClient, "log_batch", stopped)
     with pytest.raises(KeyboardInterrupt):
         to_mlflow(store, "exp", database, "stopped")
@@ -190,6 +191,7 @@ def test_more_than_a_request_holds_is_sent_in_several(
         sizes.append(len(metrics) + len(params))
         return send(self, run_id, metrics=metrics, params=params, **rest)
 
+    # How many requests are made shows nowhere else.
     monkeypatch.setattr(MlflowClient, "log_batch", counted)
     with Recorder(store, run="exp", config={f"p{n}": n for n in range(150)}) as recorder:
         Graph.somatize(node(abs)).forward(1, watching=recorder)
@@ -223,6 +225,7 @@ def test_what_mlflow_refuses_and_what_is_not_there_is_said(
     def full(*_: Any) -> None:
         raise OSError("no space for artifacts")
 
+    # A disk that is full only now cannot be had.
     monkeypatch.setattr(MlflowClient, "log_text", full)
     exported = to_mlflow(said, "exp/1", database, "artifacts")
     assert exported.left_out[-2:] == (
