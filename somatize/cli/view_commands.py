@@ -1,4 +1,4 @@
-"""``somatize curve``, ``page``, ``watch`` and ``export``: a run as a plot, a page, a live view or for other tools."""
+"""``somatize curve``, ``page``, ``sweep``, ``graph``, ``watch`` and ``export``: runs drawn, followed and exported."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from .arguments import (
 from .exit_codes import ABSENT, OF_RUN, Refused, printable, say
 
 if TYPE_CHECKING:
+    from somatize.figures.plotly_backend import Figure
     from somatize.record.export import Exported
 
 
@@ -272,6 +273,65 @@ def watch(
         end = followed.end
     if end is not None:
         click.get_current_context().exit(OF_RUN.get(end.state, 0))
+
+
+_HTML = b"<html>"
+"""The beginning of a figure as a page."""
+out_option = click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    required=True,
+    help="Where the figure is written, as HTML with all it needs.",
+)
+force_option = click.option("--force", is_flag=True, help="Write it though FILE is there and is no figure.")
+theme_option = click.option("--theme", type=click.Choice(["light", "dark"]), help="If not said, it fits any page.")
+
+
+def _write_figure(figure: Figure, out: Path, *, force: bool) -> None:
+    """Write a figure as HTML; of files that are there only figures are replaced without `force`."""
+    from somatize.figures import plotly_backend
+    from somatize.utils.atomic_files import write_atomically
+
+    if out.is_file() and not force:
+        with out.open("rb") as file:
+            if file.read(len(_HTML)) not in (_HTML, b""):
+                raise Refused(f"{out} is there and is no figure; it was left as it is: give --force")
+    html = plotly_backend.html(figure, alone=True)
+    write_atomically(out, lambda beside: beside.write_text(html, encoding="utf-8", errors="backslashreplace"))
+    click.echo(printable(str(out)))
+
+
+@click.command(
+    cls=ReadingCommand,
+    examples=(
+        "sweep runs/ --of val.accuracy --max -o sweep.html",
+        "sweep runs/ --of loss --where 'run ~ \"tuesday/*\"' -o sweep.html",
+    ),
+)
+@path_argument
+@click.option("--of", default="loss", show_default=True, metavar="NUMBER", help="The number that is compared.")
+@click.option("--max", "mode", flag_value="max", help="Its largest value in each run, and the best run bold.")
+@click.option("--min", "mode", flag_value="min", help="Its smallest value in each run, and the best run bold.")
+@click.option("--where", metavar="CONDITION", help="Only those runs: config.lr < 0.01 and state == finished.")
+@theme_option
+@out_option
+@force_option
+def sweep(
+    path: Path, of: str, mode: str | None, where: str | None, theme: str | None, out: Path, *, force: bool
+) -> None:
+    """A number of many runs over the configuration keys that differ, as a figure.
+
+    Lines through the keys above, a small plot per key below. Without --max and --min it is the last value of each run.
+
+    Needs plotly: pip install 'somatize[viz]'. Price: totals are read; a number that was not summarised is read from
+    every record.
+    """
+    from somatize import record
+
+    with reading(path) as store:
+        _write_figure(record.sweep(store, of, where=where, mode=mode, theme=theme), out, force=force)
 
 
 _BY_END = {".csv": "csv", ".parquet": "parquet", ".json": "trace", ".json.gz": "trace"}

@@ -1,8 +1,8 @@
 """Forwards recorded, and read back.
 
 `Recorder` writes; `runs`, `best`, `compare`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read, and so do
-`about`, `unfinished`, `writers`, `replay` and `tail`; `progress`, `spent` and
-`timeline` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
+`about`, `unfinished`, `writers`, `replay` and `tail`; `progress`, `spent`,
+`timeline` and `sweep` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .live import Live
     from .run_follower import Followed
     from .run_info import logs, tasks, throughput
+    from .sweep_figure import sweep
 
 __all__ = [
     "Followed",
@@ -45,6 +46,7 @@ __all__ = [
     "replay",
     "runs",
     "spent",
+    "sweep",
     "tail",
     "tasks",
     "throughput",
@@ -63,6 +65,7 @@ _HOMES = {
     "page": "html_page",
     "progress": "figures",
     "spent": "figures",
+    "sweep": "sweep_figure",
     "timeline": "figures",
 }
 """Modules of lazily loaded names, because recording must not wait for drawing."""

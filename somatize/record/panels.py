@@ -138,7 +138,7 @@ def value_axis(
     if scale.logarithmic:
         low, high = math.log10(low), math.log10(high)
         room = (high - low) * 0.06 or 0.5
-        ticks = (_duration_ticks if durations else _log_ticks)(low - room, high + room, scale.size)
+        ticks = (_duration_ticks if durations else log_ticks)(low - room, high + room, scale.size)
         marked = {"tickvals": [at for at, _ in ticks], "ticktext": [words for _, words in ticks]}
         return themes.axis(look, **common, type="log", range=[low - room, high + room], **marked)
     return themes.axis(look, **common, type="linear", range=_room(low, high, from_zero=durations))
@@ -168,7 +168,7 @@ def count_axis(look: Theme, panel: Panel, spans: Sequence[tuple[int, int]], what
 _Ticks = list[tuple[float, str]]
 
 
-def _log_ticks(low: float, high: float, _size: float) -> _Ticks:
+def log_ticks(low: float, high: float, _size: float) -> _Ticks:
     """A few round numbers as ticks, given the logarithms of the ends of the axis."""
     for digits, every in (((1, 2, 5), 1), *(((1,), every) for every in (1, 2, 3, 5, 10, 20, 50, 100, 200))):
         powers = range(math.ceil((low - 1) / every) * every, math.floor(high) + 1, every)

@@ -26,7 +26,7 @@ from .run_filter import Condition
 from .run_info import about_of
 
 Where: TypeAlias = str | Callable[[Mapping[str, Any]], bool] | None
-_CONFIG = "config."
+CONFIG = "config."
 _CLOSE, _SAMPLE = 0.1, 200
 """The share by which times and numbers have to differ, and the number of last forwards whose spread is taken."""
 
@@ -59,16 +59,16 @@ def runs(
     names in `where`, `of` and `config` that no run has.
     """
     check_range(last, None)
-    chosen = _condition(where)
+    chosen = condition_of(where)
     asked = _names(of)
     columns_of = _names(config, "config")
     # Without a condition nobody sees the keys of configurations.
-    rows = _whole_rows(store, asked, configured=bool(columns_of or sort) or where is not None)
+    rows = whole_rows(store, asked, configured=bool(columns_of or sort) or where is not None)
     for name in asked:
         _warn_unknown(rows, f"{name.removesuffix('.value')}.last", f"of= names {name!r}, which was said in no run")
     for name in columns_of:
         if not set("*?[") & set(name):
-            key = f"{_CONFIG}{name.removeprefix(_CONFIG)}"
+            key = f"{CONFIG}{name.removeprefix(CONFIG)}"
             _warn_unknown(rows, key, f"config= names {name!r}, which no run has")
     rows = [row for row in rows if since is None or (row["last"] or 0.0) >= since]
     rows = chosen(rows)
@@ -78,11 +78,11 @@ def runs(
         rows = rows[len(rows) - min(last, len(rows)) :]
     if not (columns_of or sort) and where is None:
         return rows
-    patterns = [f"{_CONFIG}{name.removeprefix(_CONFIG)}" for name in columns_of]
-    columns = {name: None for row in rows for name in row if name.startswith(_CONFIG) and _is_asked(name, patterns)}
+    patterns = [f"{CONFIG}{name.removeprefix(CONFIG)}" for name in columns_of]
+    columns = {name: None for row in rows for name in row if name.startswith(CONFIG) and _is_asked(name, patterns)}
     missing = [name for name in patterns if not set("*?[") & set(name)]
     return [
-        {name: value for name, value in row.items() if not name.startswith(_CONFIG)}
+        {name: value for name, value in row.items() if not name.startswith(CONFIG)}
         | {name: row.get(name) for name in dict.fromkeys([*missing, *columns])}
         for row in rows
     ]
@@ -90,7 +90,7 @@ def runs(
 
 def _warn_unknown(rows: list[dict[str, Any]], column: str, sentence: str) -> None:
     if rows and not any(column in row for row in rows):
-        start = column.partition(".")[0] if column.startswith(_CONFIG) else ""
+        start = column.partition(".")[0] if column.startswith(CONFIG) else ""
         known = sorted({name for row in rows for name in row if name.startswith(start)})
         warn_of_record(sentence + nearest(column, known))
 
@@ -105,7 +105,7 @@ def _names(given: Iterable[str], what: str = "of") -> list[str]:
     return list(given)
 
 
-def _condition(where: Where) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+def condition_of(where: Where) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     """A function that gives those of some rows that are meant."""
     if where is None:
         return lambda rows: rows
@@ -135,7 +135,7 @@ def _is_missing(value: Any) -> bool:
 # -- rows
 
 
-def _whole_rows(store: Place, of: Iterable[str], *, configured: bool = True) -> list[dict[str, Any]]:
+def whole_rows(store: Place, of: Iterable[str], *, configured: bool = True) -> list[dict[str, Any]]:
     """The rows of all runs; if `configured`, with every key of their configurations."""
 
     def work(view: StoreSnapshot) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -210,7 +210,7 @@ def _add_summary(row: dict[str, Any], summary: dict[str, Any], *, configured: bo
         _add_number(row, _columns_of(path), total)
     if configured:
         for key, value in summary["config"].items():
-            row[f"{_CONFIG}{key}"] = value
+            row[f"{CONFIG}{key}"] = value
 
 
 @lru_cache(4096)
@@ -269,15 +269,15 @@ def best(store: Place, of: str = "loss", *, mode: str, where: Where = None) -> d
     """
     if mode not in ("max", "min"):
         raise RecordError(f"mode={mode!r}: it is 'max' or 'min'")
-    of, chosen = of.removesuffix(".value"), _condition(where)
-    rows = chosen(_whole_rows(store, [of]))
+    of, chosen = of.removesuffix(".value"), condition_of(where)
+    rows = chosen(whole_rows(store, [of]))
     there = [row for row in rows if f"{of}.{mode}" in row]
     if not there:
         known = {name.removesuffix(".last") for row in rows for name in row if name.endswith(".last")}
         raise UnknownName(f"no finite {of!r} was said in any of {len(rows)} runs{nearest(of, sorted(known))}")
     sign = -1 if mode == "max" else 1
     row = min(there, key=lambda row: sign * row[f"{of}.{mode}"])
-    config = {name.removeprefix(_CONFIG): value for name, value in row.items() if name.startswith(_CONFIG)}
+    config = {name.removeprefix(CONFIG): value for name, value in row.items() if name.startswith(CONFIG)}
     return {"run": row["run"], "forward": row[f"{of}.{mode}_at"], "value": row[f"{of}.{mode}"], "config": config}
 
 
@@ -344,7 +344,7 @@ def _differs(values: list[Any]) -> bool:
 
 
 def _numbers(store: Place, names: list[str], *, only_changed: bool) -> list[dict[str, Any]]:
-    rows = {row["run"]: row for row in _whole_rows(store, ())}
+    rows = {row["run"]: row for row in whole_rows(store, ())}
     known = {name.removesuffix(".last"): None for run in names for name in rows[run] if name.endswith(".last")}
     found = []
     for number in known:

@@ -111,3 +111,23 @@ def test_watch_of_a_run_that_was_killed(tmp_path: Path) -> None:
     Store(tmp_path / "runs").close()
     with Store(tmp_path / "runs") as store, Recorder(store, "other"):
         assert "r: was killed after 1 forward" in call("watch", tmp_path / "runs", "r", code=12).stdout
+
+
+def test_a_sweep_is_a_figure_in_a_file(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sweep.html"
+    words = ["sweep", place, "--of", "loss", "-o", out]
+    assert call(*words, "--min", "--where", "config.optim.lr > 0", "--theme", "dark").stdout == f"{out}\n"
+    assert "best: fast with 0.25" in out.read_text(encoding="utf-8")
+    call(*words)
+    assert "the last loss of 2 runs" in out.read_text(encoding="utf-8")
+    assert "no 'los' was said in any of 2 runs" in call("sweep", place, "--of", "los", "-o", out, code=3).stderr
+
+
+def test_a_figure_replaces_no_other_file(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "notes.html"
+    out.write_text("mine")
+    refused = call("sweep", place, "-o", out, code=5).stderr
+    assert refused == f"somatize: {out} is there and is no figure; it was left as it is: give --force\n"
+    assert out.read_text() == "mine"
+    call("sweep", place, "-o", out, "--force")
+    assert out.stat().st_size > 1_000_000
