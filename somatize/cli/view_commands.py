@@ -275,8 +275,8 @@ def watch(
         click.get_current_context().exit(OF_RUN.get(end.state, 0))
 
 
-_HTML = b"<html>"
-"""The beginning of a figure as a page."""
+_MARK = "<!doctype html><!-- a figure of somatize -->"
+"""The beginning of a figure as a file."""
 out_option = click.option(
     "-o",
     "--out",
@@ -296,9 +296,9 @@ def _write_figure(figure: Figure, out: Path, *, force: bool) -> None:
 
     if out.is_file() and not force:
         with out.open("rb") as file:
-            if file.read(len(_HTML)) not in (_HTML, b""):
+            if file.read(len(_MARK)) not in (_MARK.encode(), b""):
                 raise Refused(f"{out} is there and is no figure; it was left as it is: give --force")
-    html = plotly_backend.html(figure, alone=True)
+    html = _MARK + plotly_backend.html(figure, alone=True).removeprefix("<!doctype html>")
     write_atomically(out, lambda beside: beside.write_text(html, encoding="utf-8", errors="backslashreplace"))
     click.echo(printable(str(out)))
 
