@@ -9,12 +9,12 @@ import platform
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Never, Self
 
-from somatize.engine.remote_calls import HELD, Landed, Said, Trip
+from somatize.engine.remote_calls import Landed, Said, Trip
 from somatize.errors import (
     BadWorker,
     BrokerClosed,
@@ -30,7 +30,7 @@ from somatize.utils.interrupts import ServiceThread, TripLock
 from . import payload, sent_modules
 from .process import Process, Worker
 from .server import libraries, own_versions
-from .slice_sender import Load, SentObjects, WorkerLosses, landed, things_of, warn
+from .slice_sender import HostConnection, Load, landed, things_of, warn
 from .wire import Garbled, Message, Pieces, Segments, SharedMemoryProbe, TooLate, Wire, WireClosed, sees_memory
 
 _TO_START = 60.0
@@ -54,10 +54,9 @@ class _NeverBegan(Exception):
 class _Live:
     """A running worker, and what was sent to it."""
 
-    def __init__(self, process: Process, wire: Wire, hello: dict[str, Any], sent: SentObjects) -> None:
+    def __init__(self, process: Process, wire: Wire, hello: dict[str, Any]) -> None:
         self.process = process
         self.wire = wire
-        self.sent = sent
         self.is_python = hello["pid"] == process.popen.pid and hello["machine"] == platform.node()
         self.trips = self.moves = 0
         self.levels: dict[str, int] = {}
@@ -76,76 +75,45 @@ class _Live:
             self.wire.send("values", {}, payload.pack(changed, "network"), until)
 
 
-class Connection:
-    """A connection to one worker of one host."""
+class Connection(HostConnection):
+    """A connection to one worker process of one host."""
 
     def __init__(self, host: str, worker: Worker) -> None:
-        self.host = host
+        super().__init__(host, worker.mode, tuple(worker.send))
         self.worker = worker
-        self._turn = TripLock(host)
         self._live: _Live | None = None
-        self._carried: int | None = None
-        self._abandoned = False
-        self._closed = False
-        self._losses = WorkerLosses()
         _CONNECTIONS.add(self)
 
-    def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
-        """Take a trip there and back, again where the worker died and every node of it may run again."""
-        with self._turn.once():
-            self._carried, self._abandoned, left = trip.forward, False, -1
+    def go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        while True:
             try:
-                while True:
-                    try:
-                        return self._go(trip, hear)
-                    except _NeverBegan:
-                        continue
-                    except (WorkerDied, HostTimeout):
-                        left = self._retries(trip) if left < 0 else left
-                        if not left or self._abandoned or self._closed:
-                            raise
-                        left -= 1
-            finally:
-                self._carried = None
+                return self._go(trip, hear)
+            except _NeverBegan:
+                continue
 
-    def _retries(self, trip: Trip) -> int:
-        if any(value is HELD for value in trip.values):
-            return 0  # what was held died with it
-        steps = trip.program.plan.steps
-        if not self._losses.allow_again(trip):
-            return 0
-        return min(steps[number].marks.retries or 0 for number in trip.slice.steps)
-
-    def abandon(self, forward: int) -> None:
-        """Stop the trip of that forward, if it is under way; the thread that waits for it cleans up."""
-        if self._carried == forward:
-            self._abandoned = True
-            live = self._live
-            if live is None:
-                return
-            live.process.interrupt() if live.is_python else live.process.kill()
-            late = threading.Timer(_TO_STOP, self._kill_abandoned, (live, live.trips))
-            late.daemon = True
-            late.start()
+    def stop(self) -> None:
+        live = self._live
+        if live is None:
+            return
+        live.process.interrupt() if live.is_python else live.process.kill()
+        late = threading.Timer(_TO_STOP, self._kill_abandoned, (live, live.trips))
+        late.daemon = True
+        late.start()
 
     def _kill_abandoned(self, live: _Live, trip: int) -> None:
-        if self._carried is not None and self._live is live and live.trips == trip:
+        if self.carried is not None and self._live is live and live.trips == trip:
             live.process.kill()
-
-    def is_busy(self) -> bool:
-        """Whether a trip is under way."""
-        return self._turn.is_taken()
 
     def over(self, forward: int) -> None:
         """Release what the worker holds of a forward."""
-        with self._turn.once(), contextlib.suppress(WireClosed, TooLate):
+        with self.turn.once(), contextlib.suppress(WireClosed, TooLate):
             if self._live is not None:
                 self._live.wire.send("over", {"forward": forward}, until=monotonic() + 1)
 
     def hang_up(self) -> None:
         """Let the worker end; `close` waits for that."""
-        self._closed = True
-        if self._carried is not None and self._live is not None:
+        self.closed = True
+        if self.carried is not None and self._live is not None:
             self._live.process.kill()
         elif self._live is not None:
             self._live.process.hang_up()
@@ -153,18 +121,16 @@ class Connection:
     def close(self) -> None:
         """End the worker, if there is one; the end of a trip under way does the rest."""
         self.hang_up()
-        if not self._turn.is_mine():
-            with self._turn.once():
+        if not self.turn.is_mine():
+            with self.turn.once():
                 self._end(_TO_END)
 
     def forked(self) -> None:
         """In a child of this process: the worker is the parent's, and who sends work from here has one of its own."""
         live, self._live = self._live, None
-        self._turn, self._carried = TripLock(self.host), None  # whoever had it is not here
+        self.turn, self.carried = TripLock(self.host), None  # whoever had it is not here
         if live is not None:
-            how = f"host {self.host!r} has another worker in a forked process"
-            self._losses.lost += live.sent.lost(how)
-            live.sent.there.clear()
+            self.ended(f"host {self.host!r} has another worker in a forked process")
             if live.wire.segments is not None:
                 live.wire.segments.forked()
 
@@ -175,18 +141,15 @@ class Connection:
         if live.wire.segments is not None:
             live.wire.segments.close()
         ended = live.process.end(within)
-        if self._closed:
-            live.sent.there.clear()
-        else:
-            self._losses.ended(live.sent, f"the worker of host {self.host!r} ended by {ended}")
+        self.ended(f"the worker of host {self.host!r} ended by {ended}")
         return ended
 
     # -- one trip
 
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
-        if self._closed:
+        if self.closed:
             raise BrokerClosed(f"the broker was closed while host {self.host!r} was at work")
-        if self._abandoned:
+        if self.abandoned:
             raise WorkerDied(f"the worker of host {self.host!r} was ended, as its forward was given up")
         live = self._live
         if live is not None and not live.is_python and not live.process.is_alive():
@@ -194,8 +157,7 @@ class Connection:
             live = None
         if live is None:
             live = self._start()
-        load = live.sent.load(trip, self._losses.lost)
-        self._losses.warn_once()
+        load = self.loaded(trip)
         until = monotonic() + self.worker.timeout if self.worker.timeout is not None else None
         live.process.forget_at()
         live.trips += 1
@@ -207,7 +169,7 @@ class Connection:
         if trip.modes != live.modes:
             load.fields["modes"] = live.modes = trip.modes
         try:
-            live.sent.sent(load)  # else the worker is ended
+            self.sent.sent(load)  # else the worker is ended
             live.send_values(until)
             live.wire.send("slice", load.fields, load.buffers, until)
             load.buffers.clear()
@@ -231,17 +193,8 @@ class Connection:
                 hear(said)
             if message.kind == "landed" and message.fields["trip"] == live.trips:
                 live.process.heard.drain()
-                self._heard(trip, live, load, message)
+                self.heard(trip, load, message.fields)
                 return landed(trip, message.fields, message.buffers, self.worker.mode)
-
-    def _heard(self, trip: Trip, live: _Live, load: Load, message: Message) -> None:
-        """Note what a trip's answer says of the state at the worker."""
-        if not message.fields["loaded"]:
-            live.sent.unsent(load)
-        if "changed" in message.fields:
-            live.sent.heard(message.fields["changed"])
-            self._losses.changed(trip)
-            live.sent.warn_of_readers(trip)
 
     def _stop(self, trip: Trip, live: _Live, load: Load) -> None:
         """After an interrupt of this thread, have the worker stop, or end it; its old answer is never read."""
@@ -252,7 +205,7 @@ class Connection:
                 while True:
                     message = live.wire.receive(until)
                     if message.kind == "landed" and message.fields["trip"] == live.trips:
-                        self._heard(trip, live, load, message)
+                        self.heard(trip, load, message.fields)
                         return
             except BaseException:  # also a second interrupt, after which nobody waits any more
                 live.process.kill()
@@ -268,7 +221,7 @@ class Connection:
         number, node = self._node(trip, live)
         ended = self._end(0.5)
         last = live.process.heard.last()
-        last_of = [one.leaf for one in self._losses.lost]
+        last_of = [one.leaf for one in self.lost]
         lost = f"; what it had of {last_of[0]} is lost with it" if last_of else ""
         error = WorkerDied(f"the worker of host {self.host!r} ended by {ended} in node {node!r}{how}{lost}{last}")
         error.step = number  # type: ignore[attr-defined]
@@ -292,54 +245,23 @@ class Connection:
 
     # -- state
 
-    def _sent(self) -> SentObjects:
-        return SentObjects(self.host, self.worker.mode, tuple(self.worker.send))
+    def fetched(self, asked: dict[str, Any]) -> tuple[list[memoryview], list[list[Any]]]:
+        message = self._moved("pull", asked)
+        return message.buffers, message.fields["stays"]
 
-    def changed(self) -> list[tuple[Any, str, str]]:
-        """The objects and leaves that changed at the worker, with their names for messages."""
-        return self._live.sent.changed() if self._live is not None else []
+    def confirmed(self) -> Any:
+        return self._moved("pulled", {}).fields["changed"]
 
-    def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
-        """The same of some nodes, as `SentObjects.changed_of`."""
-        return self._live.sent.changed_of(things, torn=torn) if self._live is not None else None
+    def replaced(self, buffers: list[Pieces]) -> Any:
+        return self._moved("push", {}, buffers).fields["changed"]
 
-    def refuse_lost(self, things: dict[str, Any]) -> None:
-        """Raise `WorkerDied` where state of some nodes ended with a worker."""
-        if self._losses.lost:
-            sent = self._live.sent if self._live is not None else self._sent()
-            sent.refuse_lost(self._losses.lost, things)
+    def is_there(self) -> bool:
+        return self._live is not None
 
-    def pull(self, things: dict[str, Any]) -> None:
-        """Bring home the state of some nodes, by their ids."""
-        with self._turn.once():
-            live = self._live
-            sent = live.sent if live is not None else self._sent()
-            sent.refuse_lost(self._losses.lost, things)
-            if live is not None and (asked := live.sent.pulls(things))["roots"]:
-                held = live.sent.replica.living()  # which is referred to in what comes
-                message = self._moved(live, "pull", asked, [])
-                live.sent.pulled(
-                    asked,
-                    message.buffers,
-                    message.fields["stays"],
-                    lambda: self._moved(live, "pulled", {}, []).fields["changed"],
-                )
-                del held
-
-    def push(self, things: dict[str, Any]) -> None:
-        """Send the state that some nodes have here, whatever they have there, or had at a worker that ended."""
-        with self._turn.once():
-            live = self._live
-            sent = live.sent if live is not None else self._sent()
-            delta = sent.pushes(things)
-            if live is not None and delta is not None:
-                with contextlib.suppress(WorkerDied):  # the next has what is here
-                    message = self._moved(live, "push", {}, delta.buffers)
-                    sent.pushed(delta, message.fields["changed"])
-            self._losses.given_up(sent, things)
-
-    def _moved(self, live: _Live, kind: str, fields: dict[str, Any], buffers: list[Pieces]) -> Message:
+    def _moved(self, kind: str, fields: dict[str, Any], buffers: Sequence[Pieces] = ()) -> Message:
         """Send a message about state, and wait for the answer of its number; others are of interrupted calls."""
+        live = self._live
+        assert live is not None
         live.moves += 1
         number = live.moves
         try:
@@ -370,7 +292,7 @@ class Connection:
             _STARTING.run(lambda: made.append(Process(self.host, worker.argv, worker.env, worker.cwd)), certain=True)
             process = made[0]
             wire = Wire(process.reading, process.writing, process.is_alive)
-            live = _Live(process, wire, self._greeted(process, wire, until), self._sent())
+            live = _Live(process, wire, self._greeted(process, wire, until))
             live.values = sent_modules.Values(worker.send) if worker.send else None
             self._live = live
         except BaseException as error:
@@ -500,18 +422,18 @@ class Broker:
         wrong = self._divided(connection, trip) if landed.error is None else None
         return landed if wrong is None else Landed({}, StateConflict(wrong), trip.slice.steps[0])
 
-    def _divided(self, connection: Any, trip: Trip) -> str | None:
+    def _divided(self, connection: HostConnection, trip: Trip) -> str | None:
         """The error if state changed both here and at several workers, so that it has no single value."""
-        if not connection.changed():
+        if not connection.sent.changed():
             return None
         host = trip.slice.host
-        torn = connection.changed_of(things_of(trip), torn=True)
+        torn = connection.sent.changed_of(things_of(trip), torn=True)
         if torn is not None:
             return (
                 f"{torn} was changed at host {host!r} and shares its memory with something else here, which it does "
                 "not there; let one of them be a copy; g.push(broker) sends the state that is here"
             )
-        changed = connection.changed_of(things_of(trip)) if self._widths[host] > 1 else None
+        changed = connection.sent.changed_of(things_of(trip)) if self._widths[host] > 1 else None
         if changed is None:
             return None
         return (
@@ -525,7 +447,7 @@ class Broker:
         for host, nodes in hosts.items():
             for connection in self._connections[host]:
                 connection.refuse_lost(dict(nodes))
-                changed = connection.changed_of(nodes.values())
+                changed = connection.sent.changed_of(nodes.values())
                 if changed is not None:
                     raise StateConflict(
                         f"{changed} was changed at host {host!r}, and a result of its node is kept, which is called "
@@ -539,7 +461,7 @@ class Broker:
         connections = [(c, dict(nodes)) for host, nodes in hosts.items() for c in self._connections[host]]
         seen: dict[tuple[int, str], Any] = {}
         for connection, _ in connections:
-            for thing, leaf, named in connection.changed():
+            for thing, leaf, named in connection.sent.changed():
                 other = seen.setdefault((id(thing), leaf), connection)
                 if other is not connection:
                     raise StateConflict(
@@ -573,7 +495,7 @@ class Broker:
     def close(self) -> None:
         """End all workers, breaking off their work. Idempotent."""
         left = [] if self._closed else [c for those in self._connections.values() for c in those]
-        changed = [(connection.host, named) for connection in left for _, _, named in connection.changed()]
+        changed = [(connection.host, named) for connection in left for _, _, named in connection.sent.changed()]
         self._closed = True
         self._close()
         if changed:

@@ -16,21 +16,21 @@ import queue
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
 from somatize.codecs import tensors
-from somatize.engine.remote_calls import HELD, Landed, Said, Trip
+from somatize.engine.remote_calls import Landed, Said, Trip
 from somatize.errors import ExtraMissing, NoHost, NotSendable, WorkerDied, WorkerError
-from somatize.utils.interrupts import TripLock
 
 from . import payload
 from .relay import Relay, listen
 from .server import HostState, Machine
-from .slice_sender import Load, SentObjects, WorkerLosses, landed
+from .slice_sender import HostConnection, Load, landed
+from .wire import Pieces
 
 try:
     with warnings.catch_warnings():
@@ -227,51 +227,33 @@ def _coming(stream: Any) -> Iterator[list[Any]]:
             yield ray.get(reference)
 
 
-class ActorConnection:
+class ActorConnection(HostConnection):
     """A connection to one actor of one host."""
 
     def __init__(self, host: str, options: dict[str, Any], start_timeout: float, started: _Started | None) -> None:
-        self.host = host
+        super().__init__(host, "network", ())
         self._options = options
         self._timeout = start_timeout
         self._started = started
-        self._turn = TripLock(host)
         self._actor: Any = None
-        self._sent = SentObjects(host, "network", ())
-        self._losses = WorkerLosses()
         self._life = ""
-        self._forward: int | None = None
-        self._closed = self._restarts = False
+        self._restarts = False
 
-    def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
-        """Take a trip there and back."""
-        steps = trip.program.plan.steps
-        left = min(steps[number].marks.retries or 0 for number in trip.slice.steps)
-        left = 0 if any(value is HELD for value in trip.values) else left
-        with self._turn.once():
-            self._forward = trip.forward
-            try:
-                while True:
-                    try:
-                        return self._go(trip, hear)
-                    except WorkerDied:
-                        if not left or self._closed or not self._losses.allow_again(trip):
-                            raise
-                        left -= 1
-            except BaseException as error:
-                if not isinstance(error, Exception):
-                    self._restart()
-                raise
-            finally:
-                self._forward = None
+    def go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        try:
+            return self._go(trip, hear)
+        except Exception:
+            raise
+        except BaseException:
+            self._restart()
+            raise
 
     def _go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
         actor = self._placed()
         for _ in range(2):
-            load = self._sent.load(trip, self._losses.lost, whole=True)
-            self._losses.warn_once()
+            load = self.loaded(trip, whole=True)
             asked = {**load.fields, "modes": trip.modes, "life": self._life}
-            self._sent.sent(load)
+            self.sent.sent(load)
             try:
                 stream = actor.go.remote(asked, *[payload.Apart(piece) for piece in load.buffers])
                 landed = self._heard(stream, trip, hear, load)
@@ -297,42 +279,21 @@ class ActorConnection:
 
     def _over(self, how: str) -> None:
         """Switch to the next actor; the state of the last one is lost."""
-        self._losses.ended(self._sent, f"the actor of host {self.host!r} {how}")
-        self._sent, self._life = SentObjects(self.host, "network", ()), ""
+        self.ended(f"the actor of host {self.host!r} {how}")
+        self._life = ""
 
-    def changed(self) -> list[tuple[Any, str, str]]:
-        """The objects and leaves that changed at the actor, with their names for messages."""
-        return self._sent.changed()
+    def fetched(self, asked: dict[str, Any]) -> tuple[list[memoryview], list[list[Any]]]:
+        state, stays = self._asked(self._actor.pull.remote(self._life, asked))
+        return _written(state), stays
 
-    def changed_of(self, things: Iterable[Any], *, torn: bool = False) -> str | None:
-        """The same of some nodes, as `SentObjects.changed_of`."""
-        return self._sent.changed_of(things, torn=torn)
+    def confirmed(self) -> Any:
+        return self._asked(self._actor.pulled.remote())
 
-    def refuse_lost(self, things: dict[str, Any]) -> None:
-        """Raise `WorkerDied` where state of some nodes ended with an actor."""
-        self._sent.refuse_lost(self._losses.lost, things)
+    def replaced(self, buffers: list[Pieces]) -> Any:
+        return self._asked(self._actor.push.remote(self._life, *map(payload.Apart, buffers)))
 
-    def pull(self, things: dict[str, Any]) -> None:
-        """Bring home the state of some nodes, by their ids."""
-        with self._turn.once():
-            self._sent.refuse_lost(self._losses.lost, things)
-            asked = self._sent.pulls(things)
-            if asked["roots"]:
-                held = self._sent.replica.living()  # which is referred to in what comes
-                state, stays = self._asked(self._actor.pull.remote(self._life, asked))
-                self._sent.pulled(asked, _written(state), stays, lambda: self._asked(self._actor.pulled.remote()))
-                del held
-
-    def push(self, things: dict[str, Any]) -> None:
-        """Send the state that some nodes have here, whatever they have there, or had in an actor that ended."""
-        with self._turn.once():
-            delta = self._sent.pushes(things)
-            if delta is not None and self._life:
-                with suppress(WorkerDied):  # the next has what is here
-                    state = map(payload.Apart, delta.buffers)
-                    changed = self._asked(self._actor.push.remote(self._life, *state))
-                    self._sent.pushed(delta, changed)
-            self._losses.given_up(self._sent, things)
+    def is_there(self) -> bool:
+        return bool(self._life)
 
     def _asked(self, reference: Any) -> Any:
         try:
@@ -356,12 +317,7 @@ class ActorConnection:
                 hear(said)
             if message[0] == "landed":
                 fields, buffers, self._life = message[2:]
-                if "changed" in fields:
-                    self._sent.heard(fields["changed"])
-                    self._losses.changed(trip)
-                    self._sent.warn_of_readers(trip)
-                if not fields["loaded"]:
-                    self._sent.unsent(load)
+                self.heard(trip, load, fields)
                 return landed(trip, fields, _views(buffers), "network")
         raise WorkerDied(f"the actor of host {self.host!r} gave no answer to node "
                          f"{trip.program.plan.steps[trip.slice.steps[0]].node!r}")  # fmt: skip
@@ -409,26 +365,20 @@ class ActorConnection:
         if self._actor is not None:
             ray.kill(self._actor, no_restart=False)
 
-    def abandon(self, forward: int) -> None:
-        """Stop the trip of that forward, if it is under way."""
-        if self._forward == forward:
-            self._restart()
-
-    def is_busy(self) -> bool:
-        """Whether a trip is under way."""
-        return self._turn.is_taken()
+    def stop(self) -> None:
+        self._restart()
 
     def over(self, forward: int) -> None:
         """Have the actor release what it holds of a forward."""
-        with self._turn.once():
-            if self._actor is not None and not self._closed:
+        with self.turn.once():
+            if self._actor is not None and not self.closed:
                 self._actor.over.remote(forward)
 
     def hang_up(self) -> None:
         """End the actor."""
-        if not self._closed:
-            self._closed = True
-            self._sent.there.clear()
+        if not self.closed:
+            self.closed = True
+            self.sent.there.clear()
             if self._actor is not None and ray.is_initialized():
                 ray.kill(self._actor)
 

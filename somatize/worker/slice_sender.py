@@ -1,4 +1,4 @@
-"""Client side of sending slices: which slices a worker knows, and its nodes as they were last sent."""
+"""Client side of sending slices: connections, which slices a worker knows, and its nodes as they were last sent."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import contextlib
 import sys
 import warnings
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from somatize.dag.parameters import learned_by
 from somatize.dag.plan import Plan, Slice
-from somatize.engine.remote_calls import HELD, Landed, Trip
-from somatize.errors import GradientCut, NotSendable, SomatizeWarning, StateConflict, WorkerDied, WorkerError
+from somatize.engine.remote_calls import HELD, Landed, Said, Trip
+from somatize.errors import (
+    GradientCut,
+    HostTimeout,
+    NotSendable,
+    SomatizeWarning,
+    StateConflict,
+    WorkerDied,
+    WorkerError,
+)
+from somatize.utils.interrupts import TripLock
 
 from . import payload
 from .replica import Delta, Digests, Leaf, Replica
@@ -385,42 +395,131 @@ class SentObjects:
         return _at(wrong, trip.slice.steps[0])
 
 
-class WorkerLosses:
-    """Ended workers of one connection: how the last one ended, and the state lost with it."""
+class HostConnection(ABC):
+    """A connection to one worker of one host: what was sent over it, and the state lost with workers that ended.
 
-    def __init__(self) -> None:
+    A subclass starts workers, and carries slices and state there and back.
+    """
+
+    def __init__(self, host: str, mode: str, send: tuple[str, ...]) -> None:
+        self.host = host
+        self.sent = SentObjects(host, mode, send)
+        """Of the worker there is; anew with the next."""
         self.lost: list[Lost] = []
         """State that was lost with workers and not given up."""
+        self.turn = TripLock(host)
+        self.carried: int | None = None
+        """The forward whose trip is under way."""
+        self.abandoned = self.closed = False
         self._how = ""
         self._learners: set[int] = set()
 
-    def ended(self, sent: SentObjects, how: str) -> None:
-        """A worker ended, and what it had with it."""
-        lost = sent.lost(how)
-        self._how = "" if lost else how
-        self.lost += lost
-        sent.there.clear()
+    @abstractmethod
+    def go(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        """Take a trip there and back once, starting a worker where there is none."""
 
-    def changed(self, trip: Trip) -> None:
-        """The nodes of a trip changed their state there."""
-        self._learners.update(map(id, things_of(trip)))
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the trip that is under way."""
 
-    def allow_again(self, trip: Trip) -> bool:
-        """Whether a trip that was broken off may be taken again: none of its nodes ever changed its state there."""
-        return not self.lost and self._learners.isdisjoint(map(id, things_of(trip)))
+    @abstractmethod
+    def fetched(self, asked: dict[str, Any]) -> tuple[list[memoryview], list[list[Any]]]:
+        """The requested state at the worker, and what of it cannot be sent."""
 
-    def warn_once(self) -> None:
-        """Warn that a worker was replaced, and that nothing was lost."""
+    @abstractmethod
+    def confirmed(self) -> Any:
+        """Tell the worker that what it was asked for is here; returns what differs there then."""
+
+    @abstractmethod
+    def replaced(self, buffers: list[Pieces]) -> Any:
+        """Send state to the worker; returns what differs there then. Raises `WorkerDied`."""
+
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Whether there is a worker that was sent something."""
+
+    def carry(self, trip: Trip, hear: Callable[[Said], None]) -> Landed:
+        """Take a trip there and back, again where the worker died and every node of it may run again."""
+        with self.turn.once():
+            self.carried, self.abandoned, tries = trip.forward, False, 0
+            try:
+                while True:
+                    try:
+                        return self.go(trip, hear)
+                    except (WorkerDied, HostTimeout):
+                        if self.abandoned or self.closed or tries >= self._retries(trip):
+                            raise
+                        tries += 1
+            finally:
+                self.carried = None
+
+    def _retries(self, trip: Trip) -> int:
+        """How often a trip may be taken again: never where held values are gone, or nodes changed their state there."""
+        gone = self.lost or any(value is HELD for value in trip.values)
+        if gone or not self._learners.isdisjoint(map(id, things_of(trip))):
+            return 0
+        return min(trip.program.plan.steps[number].marks.retries or 0 for number in trip.slice.steps)
+
+    def abandon(self, forward: int) -> None:
+        """Stop the trip of that forward, if it is under way; the thread that waits for it cleans up."""
+        if self.carried == forward:
+            self.abandoned = True
+            self.stop()
+
+    def is_busy(self) -> bool:
+        """Whether a trip is under way."""
+        return self.turn.is_taken()
+
+    def loaded(self, trip: Trip, *, whole: bool = False) -> Load:
+        """What a trip has to bring along. Warns once of a worker that was replaced without a loss; raises as `load`."""
+        load = self.sent.load(trip, self.lost, whole=whole)
         if self._how:
             warn(f"{self._how}; it had nothing that is not here too, and was replaced")
             self._how = ""
+        return load
 
-    def given_up(self, sent: SentObjects, things: dict[str, Any]) -> None:
-        """Accept the local state of some nodes as theirs from now on."""
-        if self.lost:
-            replica = sent.replica
-            reached = replica.walk([replica.root(thing) for thing in things.values()])
-            self.lost = [one for one in self.lost if replica.name_of(one.refer()) not in reached]
+    def heard(self, trip: Trip, load: Load, fields: Mapping[str, Any]) -> None:
+        """Note what a trip's answer says of the state at the worker."""
+        if not fields["loaded"]:
+            self.sent.unsent(load)
+        if "changed" in fields:
+            self.sent.heard(fields["changed"])
+            self._learners.update(map(id, things_of(trip)))
+            self.sent.warn_of_readers(trip)
+
+    def ended(self, how: str) -> None:
+        """Note that the worker ended, and what it had with it."""
+        lost = [] if self.closed else self.sent.lost(how)
+        self._how = "" if lost or self.closed else how
+        self.lost += lost
+        self.sent.there.clear()
+        self.sent = SentObjects(self.host, self.sent.mode, self.sent.send)
+
+    def refuse_lost(self, things: dict[str, Any]) -> None:
+        """Raise `WorkerDied` where state of some nodes ended with a worker."""
+        self.sent.refuse_lost(self.lost, things)
+
+    def pull(self, things: dict[str, Any]) -> None:
+        """Bring home the state of some nodes, by their ids."""
+        with self.turn.once():
+            self.refuse_lost(things)
+            asked = self.sent.pulls(things)
+            if asked["roots"]:
+                held = self.sent.replica.living()  # which is referred to in what comes
+                self.sent.pulled(asked, *self.fetched(asked), self.confirmed)
+                del held
+
+    def push(self, things: dict[str, Any]) -> None:
+        """Send the state that some nodes have here, whatever they have there, or had at a worker that ended."""
+        with self.turn.once():
+            delta = self.sent.pushes(things)
+            if delta is not None and self.is_there():
+                with contextlib.suppress(WorkerDied):  # the next has what is here
+                    self.sent.pushed(delta, self.replaced(delta.buffers))
+            if self.lost:
+                replica = self.sent.replica
+                reached = replica.walk([replica.root(thing) for thing in things.values()])
+                self.lost = [one for one in self.lost if replica.name_of(one.refer()) not in reached]
 
 
 def things_of(trip: Trip) -> list[Any]:

@@ -17,6 +17,7 @@ import pytest
 from somatize import Broker, Graph, Recorder, Store, Worker, node
 from somatize.errors import BadWorker, BrokerClosed, HostTimeout, NotSendable, RemoteError, WorkerDied
 from somatize.record import forwards
+from somatize.worker.slice_sender import HostConnection
 
 from .conftest import ARGV, spawned
 
@@ -200,6 +201,35 @@ def test_a_node_that_may_run_again_does(own: Broker, tmp_path: Any) -> None:
     assert far(dies_once, retries=1).forward(str(tmp_path / "one"), broker=own) == "alive"
     with pytest.raises(WorkerDied):
         far(dies_once).forward(str(tmp_path / "two"), broker=own)
+
+
+class DyingWorkers(HostConnection):
+    """A connection whose workers die on every trip, and whose forward is given up in the first if asked."""
+
+    def __init__(self, given_up: bool) -> None:
+        super().__init__("w1", "network", ())
+        self.given_up, self.trips = given_up, 0
+
+    def go(self, trip: Any, hear: Any) -> Any:
+        self.trips += 1
+        if self.given_up:
+            self.abandon(trip.forward)
+        raise WorkerDied("gone")
+
+    def stop(self) -> None: ...
+    def over(self, forward: int) -> None: ...
+    def hang_up(self) -> None: ...
+    def close(self) -> None: ...
+
+    fetched = confirmed = replaced = is_there = lambda self, *_: None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("given_up", "trips"), [(False, 4), (True, 1)])
+def test_a_trip_whose_forward_was_given_up_is_not_taken_again(given_up: bool, trips: int) -> None:
+    connection = DyingWorkers(given_up)
+    with Broker({"w1": [connection]}) as broker, pytest.raises(WorkerDied, match="gone"):
+        far(abs, retries=3).forward(1, broker=broker)
+    assert connection.trips == trips
 
 
 def test_a_host_that_hangs_is_ended_after_its_timeout() -> None:
