@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
 from time import perf_counter_ns as clock
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from somatize.errors import NoItems, SomatizeError, Unnameable
 from somatize.naming import Looked, Name
@@ -197,31 +197,6 @@ class ItemMemory:
             self._cache.keep(self._step, whole, list(self._order), {"items": len(self._order)})
 
 
-class Memory(Protocol):
-    """Storage of single items' results; names are texts."""
-
-    def name(self, item: Any) -> str | None:
-        """The name of an item's result; None if it cannot be named."""
-
-    def claim(self, names: list[str]) -> set[str]:
-        """The names that are the caller's to compute."""
-
-    def settle(self, names: set[str]) -> None:
-        """Release claimed names, computed or given up."""
-
-    def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
-        """The answer kept under a name, alone in a tuple; with `waiting`, after a thread that is computing it."""
-
-    def changed(self, items: list[tuple[str, Any]]) -> set[str]:
-        """The names whose items, given beside them, changed since they were named."""
-
-    def keep(self, name: str, answer: Any, item: Any) -> Any:
-        """Keep an answer; returns the value to hand on."""
-
-    def copied(self, answer: Any) -> Any:
-        """A copy of an answer for another, equal item."""
-
-
 _Pending: TypeAlias = tuple[int, Any, str | None]
 """An item to be answered: its place, itself, and its name."""
 
@@ -243,7 +218,7 @@ class Through:
         node: str,
         call: Callable[[Any], Any],
         batch: int | None,
-        memory: Memory | None,
+        memory: ItemMemory | None,
         progress: Callable[[int, int | None], None] | None,
         begins: Callable[[Sequence[int]], None] | None = None,
     ) -> None:

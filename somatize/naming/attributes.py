@@ -21,9 +21,9 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from somatize.codecs import tensors
+from somatize.codecs.serializer import SCALARS
 
 from .bytecode import Uses, read, uses_of
-from .digests import SCALARS
 from .module_origin import is_apart, is_library
 
 

@@ -20,8 +20,10 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
+from somatize.codecs.serializer import Ext, packer
+
 from .content_digest import content
-from .digests import Ext, hasher, packer
+from .digests import hasher
 
 _FLAGS = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
 _IDLE = {"NOP", "CACHE", "EXTENDED_ARG", "PRECALL", "NOT_TAKEN"}

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from somatize.codecs import tensors
+from somatize.codecs.serializer import SCALARS
 from somatize.errors import Unnameable
 
 from .attributes import attributes_of, held_by, private_of, unkeyed_names
 from .constructor_arguments import Argument, arguments_of, is_node
 from .content_digest import Expansion, a, class_words, module_in_names
-from .digests import SCALARS, worded
+from .digests import worded
 from .module_origin import is_apart, is_library
 
 Named = Callable[[Any], Expansion]

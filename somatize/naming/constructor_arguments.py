@@ -16,10 +16,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from somatize.codecs import tensors
+from somatize.codecs.serializer import SCALARS
 from somatize.errors import Unnameable
 
 from .content_digest import Expansion, content
-from .digests import SCALARS, worded
+from .digests import worded
 from .module_origin import is_library
 
 _MET = worded("met")

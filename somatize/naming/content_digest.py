@@ -35,25 +35,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from somatize.codecs import arrays, arrow, objects, polars_frames, tensors
-from somatize.codecs.serializer import by_type, frame_codecs, library_kind, named, shown
+from somatize.codecs.serializer import SCALARS, TEXTS, Ext, by_type, frame_codecs, library_kind, named, packer, shown
 from somatize.codecs.standard_types import BUILTIN
 from somatize.errors import NotKeepable, Unnameable
 
-from .digests import (
-    BATCH,
-    CHILD,
-    LONG,
-    SCALARS,
-    TEXTS,
-    Ext,
-    Pack,
-    absorb,
-    hasher,
-    memory_digest,
-    packer,
-    shortened,
-    worded,
-)
+from .digests import BATCH, CHILD, LONG, Pack, absorb, hasher, memory_digest, shortened, worded
 from .module_origin import is_library
 
 SEQUENCE, SET, PAIRS = range(3)

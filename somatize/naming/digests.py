@@ -15,7 +15,7 @@ from typing import Any
 
 from msgpack import Packer
 
-from somatize.codecs.serializer import PACKING, SCALARS, TEXTS, Ext, packer
+from somatize.codecs.serializer import PACKING, TEXTS, Ext
 
 SCHEME = 2
 """The version of names, part of each: results kept under another version are not found."""
@@ -76,26 +76,3 @@ def long_text(word: str | bytes) -> Any:
     if type(word) is str:
         return Ext(TEXT, digest(word.encode("utf-8", "surrogatepass")))
     return Ext(BYTES, memory_digest([word]))  # type: ignore[list-item]
-
-
-__all__ = [
-    "BATCH",
-    "BYTES",
-    "CHILD",
-    "LONG",
-    "SCALARS",
-    "SCHEME",
-    "SIZE",
-    "TEXT",
-    "TEXTS",
-    "Ext",
-    "Pack",
-    "absorb",
-    "digest",
-    "hasher",
-    "long_text",
-    "memory_digest",
-    "packer",
-    "shortened",
-    "worded",
-]

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from somatize.codecs import tensors
+from somatize.codecs.serializer import SCALARS
 from somatize.errors import Unnameable
 
 from .attributes import attributes_of, held_by, private_of, unkeyed_names
@@ -27,7 +28,7 @@ from .callables import hooks, structure
 from .code_digest import NO_CODE, PYTHON, Reach, ReachedCode, Said, title
 from .constructor_arguments import Argument, arguments_of, is_node, noted, shown
 from .content_digest import content
-from .digests import SCALARS, worded
+from .digests import worded
 from .external_reads import Read
 from .module_origin import is_apart, is_library
 from .staleness import Watches

@@ -22,12 +22,13 @@ from typing import Any
 from uuid import UUID
 
 from somatize.codecs import arrays, tensors
+from somatize.codecs.serializer import SCALARS
 from somatize.errors import Unnameable
 
 from .attributes import attributes_of
 from .callables import Resolver
 from .content_digest import Expansion, content
-from .digests import SCALARS, worded
+from .digests import worded
 from .module_origin import is_apart, is_library
 
 MISSING = object()
