@@ -10,6 +10,7 @@ from somatize.dag.declaration import Declaration
 from somatize.dag.plan import Plan, compiled
 from somatize.engine.program import Program
 from somatize.engine.remote_calls import nodes_at_hosts, refuse_unknown
+from somatize.errors import FigureError
 from somatize.watching.watchers import Watching
 
 from .dag import parameters as learning
@@ -203,16 +204,29 @@ class Graph:
         """The compiled steps, as data that prints well; compiled again only after the graph changed."""
         return self._compiled().plan
 
-    def figure(self, theme: str | None = None, *, foreseen: Foreseen | None = None) -> Figure:
-        """The graph drawn, having never run: what comes when, and what feeds what (`somatize.figures.graph_drawing`).
+    def figure(
+        self,
+        theme: str | None = None,
+        *,
+        foreseen: Foreseen | None = None,
+        store: Store | str | PathLike[str] | None = None,
+        run: str | None = None,
+    ) -> Figure:
+        """The graph drawn: what comes when, and what feeds what (`somatize.figures.graph_drawing`).
 
         Needs plotly, ``pip install 'somatize[viz]'``. Beyond 300 nodes it is an overview, and says so. With None as
-        `theme` it reads on a light page as on a dark one. What was `foreseen` of a forward is shown on the boxes.
-        Raises `ExtraMissing`, and `FigureError` for other themes.
+        `theme` it reads on a light page as on a dark one. What was `foreseen` of a forward is shown on the boxes; with
+        a `store`, the time, runs, recalls and failures of each node in a `run` of it, or in the only one, as
+        `somatize.record.graph` does from the record alone. Raises `ExtraMissing`, `UnknownRun`, `WhichRun`, and
+        `FigureError` for other themes and for a run without a store.
         """
         from .figures import graph_drawing
+        from .store.node_tally import turns_in
 
-        return graph_drawing.figure(self._declaration, theme, foreseen)
+        if store is None and run is not None:
+            raise FigureError(f"run={run!r}: say the store that it is in, figure(store=, run={run!r})")
+        turns = None if store is None else turns_in(store, run)
+        return graph_drawing.figure(self._declaration, theme, foreseen, turns)
 
     def mermaid(self) -> str:
         """The graph as Mermaid text, which GitHub draws where it is fenced as ``mermaid``."""

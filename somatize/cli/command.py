@@ -42,6 +42,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Looking": {
         "watch": ("view_commands", "A live view of a run that is being recorded."),
         "page": ("view_commands", "A run as one page that opens in any browser."),
+        "graph": ("view_commands", "The graph of a run, with the time and the ends of each node."),
         "sweep": ("view_commands", "A number of many runs over the configuration keys that differ."),
         "demo": ("demo", "A small run from start to end, to see what there is."),
     },

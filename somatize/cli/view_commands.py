@@ -334,6 +334,24 @@ def sweep(
         _write_figure(record.sweep(store, of, where=where, mode=mode, theme=theme), out, force=force)
 
 
+@click.command(cls=ReadingCommand, examples=("graph runs/ tuesday -o graph.html",))
+@path_argument
+@run_argument
+@click.option("--which", type=int, default=-1, help="Of several graphs the first is 0; the last is drawn if not said.")
+@theme_option
+@out_option
+@force_option
+def graph(path: Path, run: str | None, which: int, theme: str | None, out: Path, *, force: bool) -> None:
+    """The graph of a run as a figure: time, runs, recalls and failures of each node on its box.
+
+    Needs plotly: pip install 'somatize[viz]'. Price: every fact of the run is read.
+    """
+    from somatize import record
+
+    with reading(path) as store:
+        _write_figure(record.graph(store, run_named(store, run), which=which, theme=theme), out, force=force)
+
+
 _BY_END = {".csv": "csv", ".parquet": "parquet", ".json": "trace", ".json.gz": "trace"}
 _TABLES = ("forwards", "facts", "nodes", "logs", "tasks", "throughput", "runs")
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from somatize.dag.declaration import Declaration
 from somatize.dag.pieces import Cached, Frozen, Mapped, Marks
 from somatize.dag.topology import Topology
+from somatize.store.node_tally import RunTurns
 
 from . import plotly_backend
 from . import theme as themes
 from .graph_layout import LayoutBlock, Wiring, structure_of
-from .graph_picture import Picture, Sights, marked, picture_of
+from .graph_picture import Picture, Sights, marked, picture_of, run_notes, title_of
 from .theme import Theme, counted, cut
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ _MARGIN, _EDGE = 16, 2
 
 
 def overview_picture(
-    wiring: Wiring, marks: Sequence[Marks], look: Theme
+    wiring: Wiring, marks: Sequence[Marks], look: Theme, turns: RunTurns | None = None, said: str = ""
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Bands one below the other, arrows with the number of edges they stand for."""
     bands, edges = overview_of(wiring)
@@ -134,12 +135,12 @@ def overview_picture(
         _around(look, tops, bottoms, skips),
     ]
     width = _WIDTH + _LANE * (min(len(skips), 12) + 1)
-    notes = themes.wrapped(
+    notes = run_notes(turns, said) + themes.wrapped(
         f"{counted(sum(len(after) for after in wiring.after), 'edge')}. Too many to draw each: a box is a stretch of "
         "the graph, the number at an arrow is how many edges it stands for",
         52,
     )
-    title, above = themes.title(look, f"{counted(len(wiring), 'node')}, an overview", notes)
+    title, above = themes.title(look, f"{title_of(wiring, turns)}, an overview", notes)
     layout = themes.layout(
         look,
         width=round(width + 2 * (_MARGIN + _EDGE)),
@@ -328,23 +329,33 @@ MOST = 300
 """Up to how many nodes each has a box."""
 
 
-def figure(declaration: Declaration, theme: str | None = None, foreseen: Sights | None = None) -> Figure:
+def figure(
+    declaration: Declaration,
+    theme: str | None = None,
+    foreseen: Sights | None = None,
+    turns: RunTurns | None = None,
+) -> Figure:
     """A plotly figure of a graph. Raises `ExtraMissing` where plotly is not installed."""
     plotly_backend.require()
-    return plotly_backend.figure(*picture(declaration, theme, foreseen))
+    return plotly_backend.figure(*picture(declaration, theme, foreseen, turns))
 
 
-def picture(declaration: Declaration, theme: str | None = None, foreseen: Sights | None = None) -> Picture:
-    """The figure of a graph as plain dicts; with `foreseen`, each box shows what a forward would do."""
+def picture(
+    declaration: Declaration,
+    theme: str | None = None,
+    foreseen: Sights | None = None,
+    turns: RunTurns | None = None,
+) -> Picture:
+    """The figure of a graph as plain dicts; each box shows what a forward would do, or did in the `turns` of a run."""
     look = themes.theme_of(theme)
     wiring = Wiring(declaration.topology)
     if not len(wiring):
         return empty(look)
     marks = [declaration.marks[name] for name in wiring.names]
     if len(wiring) > MOST:
-        return overview_picture(wiring, marks, look)
+        return overview_picture(wiring, marks, look, turns)
     things = [declaration.implementations[name].thing for name in wiring.names]
-    return picture_of(wiring, marks, things, look, foreseen)
+    return picture_of(wiring, marks, things, look, foreseen, turns)
 
 
 def empty(look: Theme) -> Picture:
@@ -380,10 +391,13 @@ class _AbsentNode:
         return made
 
 
-def recorded(described: Mapping[str, Any], theme: str | None = None) -> Picture:
-    """The figure of a recorded graph as traces and layout.
+def recorded(
+    described: Mapping[str, Any], theme: str | None = None, turns: RunTurns | None = None, said: str = ""
+) -> Picture:
+    """The figure of a recorded graph as traces and layout; the boxes show the `turns` of a run if they are given.
 
-    `described` is one of the ``graphs`` that `record.about` gives. Raises KeyError for what is no such description.
+    `described` is one of the ``graphs`` that `record.about` gives; `said` is more for the subtitle. Raises KeyError for
+    what is no such description.
     """
     look = themes.theme_of(theme)
     topology = Topology()
@@ -397,8 +411,9 @@ def recorded(described: Mapping[str, Any], theme: str | None = None) -> Picture:
         return empty(look)
     marks = [_marks(described.get("marks", {}), name) for name in wiring.names]
     if len(wiring) > MOST:
-        return overview_picture(wiring, marks, look)
-    return picture_of(wiring, marks, [_AbsentNode.called(classes[name]) for name in wiring.names], look)
+        return overview_picture(wiring, marks, look, turns, said)
+    things = [_AbsentNode.called(classes[name]) for name in wiring.names]
+    return picture_of(wiring, marks, things, look, None, turns, said)
 
 
 def _marks(said: Mapping[str, Any], name: str) -> Marks:

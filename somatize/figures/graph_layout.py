@@ -412,16 +412,17 @@ class Placed:
     arrows: list[Arrow] = field(default_factory=list)
 
 
-def placed(wiring: Wiring, root: LayoutBlock, width_of: Callable[[int], float]) -> Placed:
-    """Places for all of a graph; `width_of` says how wide the box of a node is."""
-    return _Placing(wiring, root, width_of).all()
+def placed(wiring: Wiring, root: LayoutBlock, width_of: Callable[[int], float], box: float = BOX) -> Placed:
+    """Places for all of a graph; `width_of` says how wide the box of a node is, `box` how high all are."""
+    return _Placing(wiring, root, width_of, box).all()
 
 
 class _Placing:
-    def __init__(self, wiring: Wiring, root: LayoutBlock, width_of: Callable[[int], float]) -> None:
+    def __init__(self, wiring: Wiring, root: LayoutBlock, width_of: Callable[[int], float], box: float) -> None:
         self.wiring = wiring
         self.root = root
         self.width_of = width_of
+        self.box = box
         self.units: list[LayoutBlock] = []
         self._collect(root)
         self.arrows = self._arrows()
@@ -491,7 +492,7 @@ class _Placing:
         count = len(block.nodes)
         # As wide as a narrow page holds, or beyond that about three times as wide as high.
         narrow = int((_NARROW + _CELL_GAP) / (cell + _CELL_GAP))
-        columns = max(3, min(count, narrow if count <= narrow * 8 else round((count * 3 * BOX / cell) ** 0.5)))
+        columns = max(3, min(count, narrow if count <= narrow * 8 else round((count * 3 * self.box / cell) ** 0.5)))
         return columns, cell, ceil(count / columns)
 
     def _untangle(self, block: LayoutBlock) -> float:
@@ -580,9 +581,9 @@ class _Placing:
 
     def _height(self, block: LayoutBlock) -> float:
         if block.kind == LEAF:
-            return BOX
+            return self.box
         rows = self._cells(block)[2]
-        return rows * (BOX + _CELL_GAP) - _CELL_GAP + 2 * PAD
+        return rows * (self.box + _CELL_GAP) - _CELL_GAP + 2 * PAD
 
     # -- what is drawn
 
@@ -597,7 +598,7 @@ class _Placing:
             made.frames.append(Frame(self._rect(block), block.host, block.kind, block.nodes))
         if block.kind == LEAF:
             left, top = self._inside(block), self.layer_top[block.first]
-            made.boxes[block.nodes[0]] = Rect(left, top, left + self.width_of(block.nodes[0]), top + BOX)
+            made.boxes[block.nodes[0]] = Rect(left, top, left + self.width_of(block.nodes[0]), top + self.box)
         elif block.kind == CROWD:
             made.boxes.update(self._crowd(block))
         for child in block.children:
@@ -609,8 +610,8 @@ class _Placing:
         for place, node in enumerate(block.nodes):
             row, column = divmod(place, columns)
             left = self._inside(block) + column * (cell + _CELL_GAP)
-            top = self.layer_top[block.first] + PAD + row * (BOX + _CELL_GAP)
-            boxes[node] = Rect(left, top, left + cell, top + BOX)
+            top = self.layer_top[block.first] + PAD + row * (self.box + _CELL_GAP)
+            boxes[node] = Rect(left, top, left + cell, top + self.box)
         return boxes
 
     def _arrow(self, source: LayoutBlock, target: LayoutBlock, passes: Sequence[Pass]) -> Arrow:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from somatize.dag.pieces import Marks
+from somatize.store.node_tally import RunTurns
 
 from . import theme as themes
-from .graph_layout import BRANCHES, CROWD, LABEL, PAD, Arrow, Frame, Placed, Rect, Wiring, placed, structure_of
+from .graph_layout import BOX, BRANCHES, CROWD, LABEL, PAD, Arrow, Frame, Placed, Rect, Wiring, placed, structure_of
 from .theme import Theme, counted, cut
 
 Sights = Mapping[str, Any]
@@ -37,6 +38,34 @@ def foresight_legend(sights: Sights | None, nodes: Sequence[str]) -> list[str]:
     """The legend of the signs used on a drawing."""
     found = {sights[node].would for node in nodes if node in sights} if sights is not None else set()
     return [f"{sign} would {would}" for would, sign in SIGNS.items() if would in found]
+
+
+def turn_words(turns: RunTurns | None, node: str) -> list[str]:
+    """The lines on a node's box about its turns in a run: time and runs, then what was recalled or failed."""
+    if turns is None:
+        return []
+    spent = turns.nodes.get(node)
+    if spent is None:
+        return ["no turn"]
+    ran = spent.count("ran")
+    words = [themes.took(spent.us)] + ([f"{ran:,} × {themes.took(spent.mean_us)}"] if spent.mean_us is not None else [])
+    odd = [f"{count:,} {ending}" for ending in ("recalled", "failed") if (count := spent.count(ending))]
+    return [" · ".join(words), *([" · ".join(odd)] if odd else [])]
+
+
+def turn_reasons(turns: RunTurns | None, node: str) -> list[str]:
+    """The hover lines about a node's turns in a run."""
+    if turns is None or node not in turns.nodes:
+        return []
+    spent = turns.nodes[node]
+    whole = turns.node_us
+    lines = [
+        f"{themes.took(spent.us)} in all, {themes.share(spent.us / whole, 1) if whole else 'none'} of all nodes' time"
+    ]
+    return lines + [
+        themes.escaped(f"{ending} {counted(count, 'time')}, {themes.took(us / count)} each, {where}", 80)
+        for (where, ending), (count, us) in sorted(spent.turns.items())
+    ]
 
 
 _MOST_LETTERS, _MOST_ARGUMENTS = 60, 12
@@ -118,7 +147,7 @@ _short = _Short()
 _short.maxstring = _short.maxother = _MOST_LETTERS
 
 
-_LETTER, _SMALL, _WIDEST = 7.0, 6.4, 22
+_LETTER, _SMALL, _WIDEST, _LINE = 7.0, 6.4, 22, 15.0
 _MARGIN = 16
 _NARROWEST, _EDGE = 340, 2
 _SHOWN = {"cached": "●", "frozen": "❄", "mapped": "⋮"}
@@ -129,11 +158,26 @@ Picture = tuple[list[dict[str, Any]], dict[str, Any]]
 
 
 def picture_of(
-    wiring: Wiring, marks: Sequence[Marks], things: Sequence[Any], look: Theme, foreseen: Sights | None = None
+    wiring: Wiring,
+    marks: Sequence[Marks],
+    things: Sequence[Any],
+    look: Theme,
+    foreseen: Sights | None = None,
+    turns: RunTurns | None = None,
+    said: str = "",
 ) -> Picture:
-    """Traces and a layout of a graph that is not empty; a pixel is a unit of its axes."""
+    """Traces and a layout of a graph that is not empty; a pixel is a unit of its axes.
+
+    The boxes show what was `foreseen`, or the `turns` of a run, of which something may be `said`.
+    """
     signs = [_marks(said) + foresight_sign(foreseen, name) for name, said in zip(wiring.names, marks, strict=True)]
-    drawn = placed(wiring, structure_of(wiring, marks), lambda node: _width(wiring.names[node], signs[node]))
+    told = [turn_words(turns, name) for name in wiring.names]
+    drawn = placed(
+        wiring,
+        structure_of(wiring, marks),
+        lambda node: max(_width(wiring.names[node], signs[node]), *(20 + _SMALL * len(line) for line in told[node]), 0),
+        BOX + _LINE * max(map(len, told)),
+    )
     devices = _devices(marks)
     data = [_lines(look, drawn.arrows), _heads(look, drawn.arrows)]
     data += [
@@ -142,15 +186,35 @@ def picture_of(
             drawn,
             wiring,
             signs,
-            lambda node: hover_text(wiring, node, marks[node], things[node], foreseen),
+            told,
+            lambda node: hover_text(wiring, node, marks[node], things[node], foreseen, turns),
             [node for node in drawn.boxes if marks[node].device == device],
             device,
         )
         for device in devices
     ]
     data += [_legend(look, device, fill) for device, fill in devices.items() if len(devices) > 1]
-    notes = notes_of(wiring, marks, drawn.frames, foreseen)
-    return data, _layout(look, drawn, wiring, marks, devices, notes)
+    notes = run_notes(turns, said) + notes_of(wiring, marks, drawn.frames, foreseen)
+    title = title_of(wiring, turns)
+    failed = {
+        n for n, name in enumerate(wiring.names) if turns and name in turns.nodes and turns.nodes[name].count("failed")
+    }
+    return data, _layout(look, drawn, marks, devices, notes, title, failed)
+
+
+def title_of(wiring: Wiring, turns: RunTurns | None) -> str:
+    """The title of a drawing."""
+    return (f"run {turns.run}: " if turns is not None else "") + counted(len(wiring), "node")
+
+
+def run_notes(turns: RunTurns | None, said: str) -> list[str]:
+    """The subtitle about a run."""
+    if turns is None:
+        return []
+    words = (
+        f"{counted(turns.forwards, 'forward')}, {themes.took(turns.us)} in all; {themes.took(turns.node_us)} in nodes"
+    )
+    return themes.wrapped(f"{words}; {said}" if said else words, 56)
 
 
 def _width(name: str, signs: Sequence[str]) -> float:
@@ -219,12 +283,16 @@ def _boxes(
     drawn: Placed,
     wiring: Wiring,
     signs: Sequence[Sequence[str]],
+    told: Sequence[Sequence[str]],
     hover: Callable[[int], str],
     nodes: list[int],
     device: str | None,
 ) -> dict[str, Any]:
     """The names of the boxes of one device, where the hover is; the boxes themselves are shapes."""
-    labels = [" ".join([themes.escaped(wiring.names[node], _WIDEST), *signs[node]]) for node in nodes]
+    labels = [
+        "<br>".join([" ".join([themes.escaped(wiring.names[node], _WIDEST), *signs[node]]), *_small(look, told[node])])
+        for node in nodes
+    ]
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -239,6 +307,10 @@ def _boxes(
         "hovertext": [hover(node) for node in nodes],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
+
+
+def _small(look: Theme, lines: Sequence[str]) -> list[str]:
+    return [f'<span style="font-size:{themes.SMALL}px;color:{look.faint}">{line}</span>' for line in lines]
 
 
 def _legend(look: Theme, device: str | None, fill: str | None) -> dict[str, Any]:
@@ -258,14 +330,21 @@ def _legend(look: Theme, device: str | None, fill: str | None) -> dict[str, Any]
     }
 
 
-def hover_text(wiring: Wiring, node: int, marks: Marks, thing: Any, foreseen: Sights | None = None) -> str:
+def hover_text(
+    wiring: Wiring,
+    node: int,
+    marks: Marks,
+    thing: Any,
+    foreseen: Sights | None = None,
+    turns: RunTurns | None = None,
+) -> str:
     """The hover text of a node: class and arguments, place, marks, neighbours."""
     lines = [f"<b>{themes.escaped(wiring.names[node], 80)}</b>", themes.escaped(class_of(thing), 80)]
     lines += [f"   {themes.escaped(name)} = {themes.escaped(value)}" for name, value in arguments_of(thing)]
     said = {"on": marks.device, "at": marks.host}
     lines += [f"{word} {themes.escaped(value, 60)}" for word, value in said.items() if value is not None]
     lines += [themes.escaped(words, 80) for words in marked(marks)]
-    lines += foresight_reasons(foreseen, wiring.names[node])
+    lines += foresight_reasons(foreseen, wiring.names[node]) + turn_reasons(turns, wiring.names[node])
     for word, others in (("fed by", wiring.before[node]), ("feeds", wiring.after[node])):
         lines.append(
             f"{word} {_some(wiring, others)}" if others else {"fed by": "fed by the input", "feeds": "a leaf"}[word]
@@ -293,12 +372,13 @@ def _some(wiring: Wiring, nodes: Sequence[int]) -> str:
 def _layout(
     look: Theme,
     drawn: Placed,
-    wiring: Wiring,
     marks: Sequence[Marks],
     devices: Mapping[str | None, str | None],
     notes: list[str],
+    words: str,
+    failed: Collection[int],
 ) -> dict[str, Any]:
-    title, above = themes.title(look, counted(len(wiring), "node"), notes)
+    title, above = themes.title(look, words, notes)
     below = _MARGIN + (themes.legend_height([{"name": str(device)} for device in devices]) if len(devices) > 1 else 0)
     width = max(_NARROWEST, drawn.width + 2 * _MARGIN)
     spare = (width - 2 * _MARGIN - drawn.width) / 2 + _EDGE
@@ -316,7 +396,7 @@ def _layout(
         showlegend=len(devices) > 1,
         legend=themes.legend(-8 / drawn.height)
         | {"itemclick": False, "itemdoubleclick": False, "itemsizing": "constant"},
-        shapes=[_frame(frame) for frame in drawn.frames] + _rects(look, drawn, marks, devices),
+        shapes=[_frame(frame) for frame in drawn.frames] + _rects(look, drawn, marks, devices, failed),
         annotations=[_label(look, frame) for frame in drawn.frames if frame.host is not None],
     )
 
@@ -337,13 +417,17 @@ def notes_of(
 
 
 def _rects(
-    look: Theme, drawn: Placed, marks: Sequence[Marks], devices: Mapping[str | None, str | None]
+    look: Theme,
+    drawn: Placed,
+    marks: Sequence[Marks],
+    devices: Mapping[str | None, str | None],
+    failed: Collection[int],
 ) -> list[dict[str, Any]]:
     made = []
     for node, rect in drawn.boxes.items():
         fill = devices[marks[node].device]
         shade = themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.10)"
-        made.append(_shape(rect, shade, {"color": fill or look.faint, "width": 1.2}))
+        made.append(_shape(rect, shade, {"color": themes.RED if node in failed else fill or look.faint, "width": 1.2}))
     return made
 
 

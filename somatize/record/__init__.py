@@ -2,7 +2,7 @@
 
 `Recorder` writes; `runs`, `best`, `compare`, `forwards`, `facts`, `nodes`, `curve` and `curve_costs` read, and so do
 `about`, `unfinished`, `writers`, `replay` and `tail`; `progress`, `spent`,
-`timeline` and `sweep` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
+`timeline`, `graph` and `sweep` draw and `Live` draws while it runs, with plotly from ``pip install 'somatize[viz]'``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .run_info import about, unfinished, writers
 from .run_query import best, compare, runs
 
 if TYPE_CHECKING:
-    from .figures import progress, spent, timeline
+    from .figures import graph, progress, spent, timeline
     from .hosts import machines
     from .html_page import page
     from .live import Live
@@ -38,6 +38,7 @@ __all__ = [
     "facts",
     "fleet",
     "forwards",
+    "graph",
     "logs",
     "machines",
     "nodes",
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "graph": "figures",
     "logs": "run_info",
     "tasks": "run_info",
     "throughput": "run_info",

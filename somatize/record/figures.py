@@ -1,4 +1,4 @@
-"""Figures of what was recorded: `progress`, `spent` and `timeline`.
+"""Figures of what was recorded: `progress`, `spent`, `timeline` and `graph`.
 
 They need plotly, ``pip install 'somatize[viz]'``, and raise `ExtraMissing` without it. With ``theme=None`` they are
 readable on a light and on a dark background; ``"light"`` and ``"dark"`` have a background of their own.
@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from somatize.errors import FigureError, UnknownName
+from somatize.errors import FigureError, RecordError, UnknownName
 from somatize.figures import plotly_backend
 from somatize.figures import theme as themes
+from somatize.figures.graph_drawing import recorded
 from somatize.figures.theme import Theme, counted
+from somatize.store.node_tally import ENDINGS, Spent, Where, turns_in
 
 from .column_reader import ForwardRange, columns_of
 from .forward_reader import Place
 from .node_turns import NodeTurn, OneForward, Total, lanes_of, one_forward, spent_in
 from .progress_figure import Picture, progress_figure, progress_picture
-from .reader import ENDINGS, Spent, Where, curve_costs
+from .reader import curve_costs
 from .run_columns import MOST_PANELS, Columns, alike, keys_of
+from .run_info import about
 
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure, FigureWidget
@@ -199,6 +202,26 @@ def timeline(store: Place, run: str | None = None, forward: int = -1, *, theme: 
     plotly_backend.require()
     picture = timeline_picture(one_forward(store, run, forward), theme=theme)
     return plotly_backend.figure(picture.data, picture.layout)
+
+
+def graph(store: Place, run: str | None = None, *, which: int = -1, theme: str | None = None) -> Figure:
+    """The graph of a run, drawn from the record alone: time, runs, recalls and failures of each node on its box.
+
+    A run in which several graphs ran, such as one for training and one for validation, or one that was edited, shows
+    the last that was new to it, and says so; `which` is the place of another in the ``graphs`` of `about`. A node that
+    failed has a red outline. Reads every fact of the run. Raises `RecordError` where no graph is on record, and as
+    `progress` does.
+    """
+    plotly_backend.require()
+    known = about(store, run)
+    graphs = known["graphs"]
+    if not -len(graphs) <= which < len(graphs):
+        raise RecordError(f"run {known['run']!r} has {counted(len(graphs), 'graph')} on record; which={which} is none")
+    place = which % len(graphs) + 1
+    said = f"graph {place} of {len(graphs)} of this run" if place < len(graphs) else f"the last of {place} graphs"
+    described = graphs[which]
+    picture = recorded(described, theme, turns_in(store, known["run"]), said if len(graphs) > 1 else "")
+    return plotly_backend.figure(*picture)
 
 
 def title_of(columns: Sequence[Columns]) -> str:

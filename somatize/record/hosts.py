@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from somatize.facts import Fact
 from somatize.figures import plotly_backend
 from somatize.figures import theme as themes
+from somatize.store.node_tally import micro
 from somatize.store.run_reader import RunLines, lines_of, look
 
 from .forward_reader import Place, opened_at
 from .progress_figure import Picture
-from .reader import micro
 
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure

@@ -25,6 +25,7 @@ from somatize.figures import plotly_backend, theme
 from somatize.figures.graph_drawing import recorded
 from somatize.figures.theme import counted, share, took
 from somatize.store import record_format
+from somatize.store.node_tally import ENDINGS, NodeTally, Spent, stretches
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
 from somatize.store.run_summary import FINISHED, RUNNING, flat
@@ -37,7 +38,6 @@ from .forward_reader import Place, opened_at
 from .hosts import HERE, Hosts, machines_picture, processors
 from .node_turns import OneForward, Total, one_forward
 from .progress_figure import Picture, progress_picture
-from .reader import ENDINGS, NodeTally, Spent, stretches
 from .run_columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
 from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of
 from .run_query import run_row

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from somatize.facts import Fact
+from somatize.store.node_tally import ENDINGS, NodeTally, Spent, Where, micro
 from somatize.store.run_reader import RunLines, first_of, lines_of, look
 
 from .column_reader import ForwardRange, columns_of
 from .forward_reader import Place, check_range, opened_at
-from .reader import ENDINGS, NodeTally, Spent, Where, facts, micro
+from .reader import facts
 from .run_columns import STATES
 
 

@@ -334,7 +334,9 @@ def about_of(lines: RunLines) -> dict[str, Any]:
     graphs: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for one in writers:
-        graphs.update(one.pop("graphs"))
+        for name, graph in one.pop("graphs").items():
+            graphs.pop(name, None)  # what was run again comes later
+            graphs[name] = graph
         config = one["config"] or config
     for key in ("graphs", "config", "tags", "note", "state", "why", "ended"):
         first.pop(key, None)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from somatize.errors import RecordError, UnknownName, nearest
 from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
+from somatize.store.node_tally import micro
 from somatize.store.run_reader import RunLines, StoreSnapshot, lines_of, look
 from somatize.store.run_summary import flat, total_of
 from somatize.utils.notices import warn_of_record
@@ -368,7 +369,7 @@ def _times(store: Place, names: list[str], *, only_changed: bool) -> list[dict[s
         took: dict[str, list[int]] = {}
         for fact in reader.facts(store, run, last=_SAMPLE):
             if fact.get("fact") == "ran":
-                took.setdefault(fact["node"], []).append(reader.micro(fact, "took_us"))
+                took.setdefault(fact["node"], []).append(micro(fact, "took_us"))
         samples.append(took)
     found = []
     for node in dict.fromkeys(node for took in samples for node in took):

@@ -19,10 +19,9 @@ from typing import NamedTuple
 from somatize.facts import Fact
 from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
+from somatize.store.node_tally import ENDINGS, Spent, Where, micro
 from somatize.store.record_format import field_path, last_said, number, readings, unpack
 from somatize.store.run_reader import Line, RunFactsPart, RunLines, Stored
-
-from .reader import ENDINGS, Spent, Where, micro
 
 HELD = 64
 """Forwards that are looked at again: of these, something may still be said."""

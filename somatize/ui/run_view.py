@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from somatize.facts import Fact
 from somatize.figures import theme
 from somatize.figures.theme import counted
-from somatize.record.reader import Spent
 from somatize.record.run_follower import DIED, RECORDED, Followed
 from somatize.record.run_state import Broken, Curve, GoingOn, HostSpent, Log, OpenTaskState, Standing
 from somatize.status.throughput import ThroughputStats
+from somatize.store.node_tally import Spent
 from somatize.store.run_summary import FAILED, FINISHED, INTERRUPTED
 from somatize.utils.units import count, duration, rate
 

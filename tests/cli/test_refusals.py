@@ -103,6 +103,7 @@ def test_a_path_with_nothing_at_it(tmp_path, name):
         "copy": [tmp_path / "to"],
         "best": ["loss", "--min"],
         "compare": ["x", "y"],
+        "graph": ["-o", tmp_path / "to.html"],
         "sweep": ["-o", tmp_path / "to.html"],
         "tag": ["x", "y"],
         "note": ["x", "y"],

@@ -131,3 +131,10 @@ def test_a_figure_replaces_no_other_file(place: Path, tmp_path: Path) -> None:
     assert out.read_text() == "mine"
     call("sweep", place, "-o", out, "--force")
     assert out.stat().st_size > 1_000_000
+
+
+def test_the_graph_of_a_run_is_a_figure_in_a_file(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "graph.html"
+    assert call("graph", place, "slow", "-o", out, "--theme", "light").stdout == f"{out}\n"
+    assert "run slow: 1 node" in out.read_text(encoding="utf-8")
+    assert "which=3 is none" in call("graph", place, "slow", "--which", "3", "-o", out, code=5).stderr

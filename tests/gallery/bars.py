@@ -7,7 +7,7 @@ import random
 from somatize.record.figures import spent_picture, timeline_picture
 from somatize.record.hosts import machines_picture
 from somatize.record.node_turns import OneForward, Total, turns_of
-from somatize.record.reader import Spent, Where
+from somatize.store.node_tally import Spent, Where
 
 
 def told(fact, **fields):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from somatize import Graph, Recorder, Store, node
 from somatize.record import nodes, spent
 from somatize.record.export import to_csv
-from somatize.record.reader import NodeTally, Spent, Where
+from somatize.store.node_tally import NodeTally, Spent, Where
 
 _MICRO = st.integers(0, 10**7).map(str)
 _NAMES = st.sampled_from(

@@ -10,7 +10,7 @@ from somatize.errors import FigureError, UnknownForward
 from somatize.record import nodes, spent, timeline
 from somatize.record.figures import spent_picture, timeline_picture
 from somatize.record.node_turns import OneForward, Total, turns_of
-from somatize.record.reader import NodeTally, Spent, Where
+from somatize.store.node_tally import NodeTally, Spent, Where
 
 
 def told(fact, **fields):

@@ -20,8 +20,8 @@ from somatize.facts import Fact
 from somatize.record.forward_reader import Place
 from somatize.record.manual_forwards import ending
 from somatize.record.node_turns import turns_of
-from somatize.record.reader import micro
 from somatize.record.run_info import about, graph_provenance
+from somatize.store.node_tally import micro
 from somatize.store.record_format import STATES
 
 from .output import Exported, LossCounts, StoredForward, forwards_of, run_name, value_of

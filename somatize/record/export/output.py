@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted
 from somatize.record.forward_reader import Pages, Place, opened_at, told_in
-from somatize.record.reader import ENDINGS, micro
+from somatize.store.node_tally import ENDINGS, micro
 from somatize.store.open_store import Opened
 from somatize.store.record_format import number
 from somatize.store.run_reader import lines_of, look

@@ -23,8 +23,8 @@ from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted, cut
 from somatize.record.forward_reader import Place, check_range, opened_at, rows_between
 from somatize.record.node_turns import NodeTurn, lanes_of, turns_of
-from somatize.record.reader import micro
 from somatize.store.directory import FORMAT
+from somatize.store.node_tally import micro
 from somatize.store.record_format import number, unpack
 from somatize.store.run_reader import RunLines, lines_of, look
 from somatize.utils.atomic_files import checked_path, write_atomically
