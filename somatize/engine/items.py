@@ -42,7 +42,7 @@ class ItemMemory:
     def __init__(self, cache: Cache, number: int, beside: Callable[[], tuple[bool, bool]]) -> None:
         self._beside = beside
         self._looked: Looked | None = None
-        self._cache = cache
+        self.cache = cache
         self._number = number
         self._step = cache.plan.steps[number]
         self._names: dict[str, Name] = {}
@@ -61,19 +61,19 @@ class ItemMemory:
     def name(self, item: Any) -> str | None:
         """The name of an item's result; None if it cannot be named, which is warned about once."""
         try:
-            given = self._cache.item(self._number, item)
+            given = self.cache.item(self._number, item)
             if self._looked is None:
-                self._looked = self._cache.looked_at(self._number)
+                self._looked = self.cache.looked_at(self._number)
             place = len(self._order)
-            name = self._cache.item_drawn(self._looked.name(given), self._number, place)
+            name = self.cache.item_drawn(self._looked.name(given), self._number, place)
         except Unnameable as error:
-            self._cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
-            self._cache.say_unnamed(self._number)
+            self.cache.unnamed.setdefault(self._number, f"{error}, in an item of node {self._step.node!r}")
+            self.cache.say_unnamed(self._number)
             self._order.append(None)
             return None
-        gradient = self._cache.gradient_of(item)
+        gradient = self.cache.gradient_of(item)
         if gradient is not None:
-            self._cache.say_not_kept(self._number, gradient)
+            self.cache.say_not_kept(self._number, gradient)
             self._order.append(None)
             return None
         self._names[name.digest] = name
@@ -85,14 +85,14 @@ class ItemMemory:
         """The names whose items, or whose node, changed since they were named; a warning is given."""
         found, what = self._changed(items)
         if found:
-            self._cache.say_not_kept(self._number, what)
+            self.cache.say_not_kept(self._number, what)
         return found
 
     def _changed(self, items: list[tuple[str, Any]], *, given: bool = True) -> tuple[set[str], str]:
-        if not self._cache.keeping:
+        if not self.cache.keeping:
             return set(), ""
         try:
-            now: Looked | None = self._cache.looked_at(self._number)
+            now: Looked | None = self.cache.looked_at(self._number)
         except Unnameable:
             now = None
         if now is None or self._looked is None or not now.same(self._looked):
@@ -105,8 +105,8 @@ class ItemMemory:
         try:
             if self._looked is None:
                 return True
-            now = self._looked.name(self._cache.item(self._number, item))
-            return self._cache.item_drawn(now, self._number, self._places[name]).digest != name
+            now = self._looked.name(self.cache.item(self._number, item))
+            return self.cache.item_drawn(now, self._number, self._places[name]).digest != name
         except Unnameable:
             return True
 
@@ -118,8 +118,8 @@ class ItemMemory:
 
     def claim(self, names: list[str]) -> set[str]:
         """The names that no other thread is computing; they are the caller's to compute until `settle`."""
-        taken = CLAIMS.take([(self._cache.place, name) for name in names], self)
-        return {name for name in names if (self._cache.place, name) in taken}
+        taken = CLAIMS.take([(self.cache.place, name) for name in names], self)
+        return {name for name in names if (self.cache.place, name) in taken}
 
     def settle(self, names: set[str]) -> None:
         """Release claimed names, computed or given up; others get them as soon as they are written."""
@@ -134,10 +134,10 @@ class ItemMemory:
         if waiting or name in self._waiting:
             self.write()  # nobody may wait for a thread that holds back what others wait for
         if waiting:
-            CLAIMS.wait((self._cache.place, name))
+            CLAIMS.wait((self.cache.place, name))
         if self._refreshed and name not in self._there:
             return None
-        found = self._cache.recall(name)
+        found = self.cache.recall(name)
         if found is None:
             return None
         self._there.add(name)
@@ -148,22 +148,18 @@ class ItemMemory:
     def keep(self, name: str, answer: Any, item: Any) -> Any:
         """Keep an answer; returns the value to hand on."""
         check = functools.partial(self._changed_meanwhile, name, item)
-        kept = self._cache.keep(self._step, self._names[name], answer, {"item": True}, self._take, check)
+        kept = self.cache.keep(self._step, self._names[name], answer, {"item": True}, self._take, check)
         if kept is None:
-            return self._cache.detached(answer, item)
+            return self.cache.detached(answer, item)
         self._there.add(name)
         self.kept += 1
         self.kept_bytes += kept.bytes
         self.kept_took += kept.took
         return kept.value
 
-    def copied(self, answer: Any) -> Any:
-        """A copy of an answer for an equal item, so that a caller who changes one has only one."""
-        return self._cache.copied(answer)
-
     def _take(self, name: str, data: bytes | memoryview, meta: Mapping[str, Any]) -> None:
         if len(data) > _LITTLE:
-            self._cache.store.keep_bytes(name, data, meta)
+            self.cache.store.keep_bytes(name, data, meta)
         else:
             self._waiting[name] = (name, bytes(data), meta)
             self._waiting_bytes += len(data)
@@ -174,27 +170,27 @@ class ItemMemory:
         try:
             if waiting:
                 began = clock()
-                self._cache.store.keep_all(list(waiting.values()))
+                self.cache.store.keep_all(list(waiting.values()))
                 self.kept_took += clock() - began
         except (SomatizeError, OSError) as error:
             self.kept -= len(waiting)
             self.kept_bytes -= self._waiting_bytes
             self._there.difference_update(waiting)
             node = self._step.node
-            self._cache.say(node, f"results of items of node {node!r} could not be kept, and are handed on: {error}")
+            self.cache.say(node, f"results of items of node {node!r} could not be kept, and are handed on: {error}")
         finally:
             self._waiting_bytes, self._written = 0, monotonic()
             self._release(self._claimed)
 
     def _release(self, names: set[str]) -> None:
-        CLAIMS.release([(self._cache.place, name) for name in names], self)
+        CLAIMS.release([(self.cache.place, name) for name in names], self)
         self._claimed = self._claimed - names
 
     def keep_whole(self) -> None:
         """The names of all items under the name of the whole input, so that the next forward need not make them."""
-        whole = self._cache.names.get(self._number)
+        whole = self.cache.names.get(self._number)
         if whole is not None and self._there.issuperset(self._order):
-            self._cache.keep(self._step, whole, list(self._order), {"items": len(self._order)})
+            self.cache.keep(self._step, whole, list(self._order), {"items": len(self._order)})
 
 
 _Pending: TypeAlias = tuple[int, Any, str | None]
@@ -386,7 +382,7 @@ class Through:
     def _repeated(self, name: str) -> Any:
         assert self._memory is not None
         found = self._memory.recall(name)
-        return found[0] if found is not None else self._memory.copied(self.answers[self._first[name]])
+        return found[0] if found is not None else self._memory.cache.copied(self.answers[self._first[name]])
 
     def _say_progress(self) -> None:
         if self._progress is not None:
