@@ -148,10 +148,14 @@ def load_class(plain: list[str]) -> type:
 
 
 def _found(module: str, name: str) -> Any:
-    found: Any = sys.modules.get(module)
+    return member_of(sys.modules.get(module), name)
+
+
+def member_of(module: Any, name: str) -> Any:
+    """The object of a qualified name in a module, looked up in namespaces alone; None if there is none."""
     for part in name.split("."):
-        found = vars(found).get(part) if isinstance(found, type | types.ModuleType) else None
-    return found
+        module = vars(module).get(part) if isinstance(module, type | types.ModuleType) else None
+    return module
 
 
 def kind_of(cls: type) -> TypeCodec | None:

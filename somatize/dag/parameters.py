@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from somatize.codecs import tensors
 from somatize.errors import GraphError, nearest
+from somatize.naming.attributes import slots_of
 
 if TYPE_CHECKING:
     from .declaration import Declaration
@@ -185,11 +186,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(thing, partial):
         yield from ((str(index), value) for index, value in enumerate(thing.args))
         yield from thing.keywords.items()
-    for cls in type(thing).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__") and hasattr(thing, slot):
-                yield slot, getattr(thing, slot)
+    yield from slots_of(thing)
     yield from getattr(thing, "__dict__", {}).items()
 
 

@@ -51,16 +51,16 @@ def attributes_of(thing: Any) -> dict[str, Any]:
 def held_by(thing: Any) -> dict[str, Any]:
     """All attributes of a thing by name, in its dict and its slots."""
     held = dict(vars(thing)) if hasattr(thing, "__dict__") else {}
-    for name in _slots(type(thing)):
-        if not name.startswith("__") and hasattr(thing, name):
-            held[name] = getattr(thing, name)
-    return held
+    return held | {name: value for name, value in slots_of(thing) if not name.startswith("__")}
 
 
-def _slots(cls: type) -> Iterable[str]:
-    for base in cls.__mro__:
+def slots_of(thing: Any) -> Iterator[tuple[str, Any]]:
+    """The slots of a thing that are filled, and their values."""
+    for base in type(thing).__mro__:
         slots = vars(base).get("__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                yield name, getattr(thing, name)
 
 
 _OURS = "_somatize_"

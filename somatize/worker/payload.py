@@ -32,6 +32,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from somatize.codecs import tensors
+from somatize.codecs.objects import member_of
 from somatize.errors import GradientCut, NotKeepable, NotSendable, RemoteError, StoreWarning
 from somatize.facts import why
 from somatize.utils.interrupts import from_handler
@@ -711,21 +712,16 @@ class _Own(_KnownFunctions):
     _function_setstate = _class_setstate
 
     def _make_function(self, make: Any, code: types.CodeType, scope: dict[str, Any], *rest: Any) -> Any:
-        found: Any = sys.modules.get(scope.get("__name__", ""))
-        whole = vars(found) if isinstance(found, types.ModuleType) else None
-        for part in code.co_qualname.split("."):
-            found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
-        if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is whole:
+        module: Any = sys.modules.get(scope.get("__name__", ""))
+        found = member_of(module, code.co_qualname)
+        if isinstance(found, types.FunctionType) and found.__code__ == code and found.__globals__ is vars(module):
             return self.take(found)
         return make(code, scope, *rest)
 
 
 def _imported_as(module: str, name: str) -> Any:
     """The object of this name in a module that a worker was offered; None if there is none."""
-    found: Any = sent_modules.here(module)
-    for part in name.split("."):
-        found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
-    return found
+    return member_of(sent_modules.here(module), name)
 
 
 def _loaded_as_registered(kind: str, cls: type, dump: Any, load: Any, plain: Any) -> Any:  # noqa: ARG001

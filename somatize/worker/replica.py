@@ -29,7 +29,7 @@ import xxhash
 from somatize.codecs import arrays, tensors
 from somatize.dag.pieces import Node
 from somatize.errors import NotSendable
-from somatize.naming.attributes import working_names
+from somatize.naming.attributes import slots_of, working_names
 from somatize.naming.module_origin import is_library
 from somatize.utils.interrupts import from_handler
 
@@ -911,11 +911,7 @@ def _attributes(thing: Any, kind: str, working: frozenset[str]) -> Iterator[tupl
             yield f"s.{key}", value
         elif not (kind == "module" and key in _MODULES_OWN) and not (kind == "optimizer" and key == "step"):
             yield f"a.{key}", value
-    for cls in type(thing).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__") and hasattr(thing, name) and name not in held:
-                yield f"a.{name}", getattr(thing, name)
+    yield from ((f"a.{name}", value) for name, value in slots_of(thing) if name[:2] != "__" and name not in held)
 
 
 _OF_MODULES = {"p": "_parameters", "b": "_buffers", "m": "_modules"}
