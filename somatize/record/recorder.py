@@ -96,23 +96,31 @@ _HASTE = 0.5
 
 
 class Teller:
-    """Writes run metadata: process details at once, git details from a background thread."""
+    """Writes run metadata: process details at once, git details and digests of code from background threads."""
 
     def __init__(self, writer: Writer, given: dict[str, Any], *, diff: bool) -> None:
         writer.add_run_info(msgpack.packb(run_info.plain({**run_info.process_provenance(), **given})))
+        self._writer = writer
         self._pid = os.getpid()
-        self._told = Wakeup()
-        tell = partial(_tell_code, writer, self._told, diff=diff)
+        self._told: list[Wakeup] = []
+        self.tell(partial(run_info.code_provenance, diff=diff), at_once=run_info.knows_code(diff=diff))
+
+    def tell(self, find: Callable[[], dict[str, Any]], *, at_once: bool = False) -> None:
+        """Write what `find` returns, from a thread if that takes long."""
+        told = Wakeup()
+        self._told.append(told)
+        tell = partial(_tell, self._writer, told, find)
         thread = threading.Thread(target=tell, name="somatize-about", daemon=True)
         # Not started here: that takes a lock which a signal's handler, that opens a recorder too, would wait for.
-        if run_info.knows_code(diff=diff) or not start(partial(_start, thread, tell)):
+        if at_once or not start(partial(_start, thread, tell)):
             tell()
 
     def wait(self) -> None:
         """Return when all is said; a signal's handler, which is in haste, waits for half a second at most."""
         if self._pid == os.getpid():
-            self._told.wait(_HASTE if in_handler() else _PATIENCE)
-            self._told.set()
+            for told in self._told:
+                told.wait(_HASTE if in_handler() else _PATIENCE)
+                told.set()
 
 
 def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
@@ -122,10 +130,9 @@ def _start(thread: threading.Thread, tell: Callable[[], object]) -> None:
         tell()
 
 
-def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
+def _tell(writer: Writer, told: Wakeup, find: Callable[[], dict[str, Any]]) -> None:
     try:
-        found = run_info.code_provenance(diff=diff)
-        writer.add_run_info(msgpack.packb(run_info.plain(found)))
+        writer.add_run_info(msgpack.packb(run_info.plain(find())))
     except (RecorderClosed, RecordLost):
         pass  # closed by the end of the process, which does not wait for git
     finally:
@@ -135,8 +142,9 @@ def _tell_code(writer: Writer, told: Wakeup, *, diff: bool) -> None:
 class Graphs:
     """Says what each graph is that a recorder is given, once for each version of it."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, teller: Teller) -> None:
         self._writer = writer
+        self._teller = teller
         self._told: set[str] = set()
         self._seen: dict[int, weakref.ref[Any]] = {}
 
@@ -160,6 +168,7 @@ class Graphs:
         if name not in self._told:
             self._told.add(name)
             self._writer.add_run_info(msgpack.packb({f"graph {name}": described}))
+            self._teller.tell(lambda: {f"code {name}": run_info.node_code(graph)})
 
 
 class ForwardSink(Pending):
@@ -281,8 +290,8 @@ class Recorder:
     def _open(self, parent: int = 0) -> None:
         self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
         open_writer(open_store.hold(self._store.opened.path), self._run, self._fields, self._take, parent)
-        self._graphs = Graphs(self._writer)
         self._teller = Teller(self._writer, self._given, diff=self._diff)
+        self._graphs = Graphs(self._writer, self._teller)
 
     def _take(self, writer: Writer) -> None:
         """Write by that one, which is closed at the latest when this is gone."""

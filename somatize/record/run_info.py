@@ -15,17 +15,22 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from datetime import date, time
 from enum import Enum
+from functools import partial
 from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import msgpack
 
+from somatize.codecs.tensors import is_module
 from somatize.errors import RecordError, nearest
 from somatize.facts import Fact, encodable, text
+from somatize.naming import bytecode
+from somatize.naming.module_origin import is_library
 from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
@@ -204,6 +209,34 @@ def graph_provenance(graph: Any) -> tuple[str, dict[str, Any]]:
     return blake2b(msgpack.packb(described), digest_size=8).hexdigest(), described
 
 
+def node_code(graph: Any) -> dict[str, str]:
+    """Digests of the project's own code of nodes: of a function, or of the methods of a class and of those it extends.
+
+    Modules of torch within a node count, and functions that it calls do not; a node of a library has none.
+    """
+    found = {}
+    for node in graph.nodes():
+        thing = graph.implementation(node)
+        while isinstance(thing, partial):
+            thing = thing.func
+        thing = getattr(thing, "__func__", thing)
+        with suppress(Exception):  # a class may be made of anything
+            functions = [thing] if isinstance(thing, FunctionType) else _methods(thing)
+            own = [function for function in functions if not is_library(function.__module__)]
+            if own:
+                read = b"".join(bytecode.read(function.__code__).digest for function in own)
+                found[node] = blake2b(read, digest_size=4).hexdigest()
+    return found
+
+
+def _methods(thing: Any) -> list[FunctionType]:
+    parts = thing.modules() if is_module(thing) else [thing]
+    kinds = dict.fromkeys(kind for part in parts for kind in type(part).__mro__ if not is_library(kind.__module__))
+    members = [vars(kind)[name] for kind in kinds for name in sorted(vars(kind))]
+    functions = [getattr(one, "__func__", getattr(one, "fget", one)) for one in members]
+    return [one for one in functions if isinstance(one, FunctionType)]
+
+
 def _class_of(thing: Any) -> str:
     kind = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', type(thing).__name__)}"
@@ -309,7 +342,7 @@ def _masked(value: Any, key: str = "") -> Any:
     return MASK if key and value is not None and is_secret(key) else value
 
 
-_GRAPH = "graph "
+_GRAPH, _CODE = "graph ", "code "
 _HIDDEN = frozenset({"run", "name", "fields"})
 
 
@@ -324,21 +357,25 @@ def about(store: Place, run: str | None = None) -> dict[str, Any]:
     and `versions` are gathered while the run goes on; they are there at the latest when the recorder was closed.
     """
     with opened_at(store) as opened:
-        return look(opened, lambda view: about_of(lines_of(view, run)))
+        found = look(opened, lambda view: about_of(lines_of(view, run)))
+    del found["node_code"]
+    return found
 
 
 def about_of(lines: RunLines) -> dict[str, Any]:
-    """The result of `about` for a run."""
+    """The result of `about` for a run, with the digests of code that are on record of its last graph."""
     writers = writers_of(lines)
+    code: dict[str, dict[str, str]] = {}
     first = {key: value for key, value in writers[0].items() if key not in ("writer", "alive")} if writers else {}
     graphs: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for one in writers:
+        code.update(one.pop("code"))
         for name, graph in one.pop("graphs").items():
             graphs.pop(name, None)  # what was run again comes later
             graphs[name] = graph
         config = one["config"] or config
-    for key in ("graphs", "config", "tags", "note", "state", "why", "ended"):
+    for key in ("graphs", "code", "config", "tags", "note", "state", "why", "ended"):
         first.pop(key, None)
     summary = lines.summary()
     end = summary.end
@@ -356,6 +393,7 @@ def about_of(lines: RunLines) -> dict[str, Any]:
         "note": summary.note or None,
         "facts": facts,
         "graphs": list(graphs.values()),
+        "node_code": code.get(next(reversed(graphs), "").replace(_GRAPH, _CODE, 1), {}),
         "writers": writers,
     }
 
@@ -397,17 +435,19 @@ def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, *, alive:
     if isinstance(said.get("argv"), list):
         said["argv"] = masked(list(map(str, said["argv"])))
     graphs = {key: value for key, value in said.items() if key.startswith(_GRAPH)}
+    code = {key: value for key, value in said.items() if key.startswith(_CODE)}
     return {
         "writer": f"{writer:015x}",
         "alive": alive,
         "began": known.pop("opened", 0) / 1e6,
         **{key: value for key, value in known.items() if key not in _HIDDEN},
-        **{key: value for key, value in said.items() if key not in graphs and key not in ("about", "config")},
+        **{key: value for key, value in said.items() if key not in {**graphs, **code, "about": 0, "config": 0}},
         "config": said.get("config", said.get("about", {})),
         "state": state,
         "why": why or None,
         "ended": when / 1e6 if when else None,
         "graphs": graphs,
+        "code": code,
     }
 
 

@@ -288,11 +288,12 @@ def best(store: Place, of: str = "loss", *, mode: str, where: Where = None) -> d
 def compare(store: Place, run: Iterable[str], *, only_changed: bool = True) -> list[dict[str, Any]]:
     """The differences between runs: a row ``{"kind", "name", "values"}`` per thing, its values in the order of `run`.
 
-    The kinds are ``"end"``, ``"config"``, ``"version"``, ``"code"`` (the git commit), ``"graph"`` (classes of its
-    nodes), ``"number"`` (last, smallest and largest of those that are summarised) and ``"time"`` (mean microseconds
-    of a node's run in the last 200 forwards). Numbers and times are listed, the most different first, where they
-    differ by more than 10 % and by more than each run's own spread over its last 200 forwards. With
-    ``only_changed=False`` all are listed.
+    The kinds are ``"end"``, ``"config"``, ``"version"``, ``"code"`` (the git commit), ``"graph"``, ``"number"`` (last,
+    smallest and largest of those that are summarised) and ``"time"`` (mean microseconds of a node's run in the last 200
+    forwards). Of the graph there are a node's class and marks, what feeds it (``"fit: fed by"``), and a digest of its
+    own code (``"fit: code"``: of its function, or its class's methods, not of what these call). Numbers and times are
+    listed, the most different first, where they differ by more than 10 % and by more than each run's own spread over
+    its last 200 forwards. With ``only_changed=False`` all are listed.
     Raises `UnknownRun`.
     """
     names = _names(run, "run")
@@ -312,7 +313,7 @@ def _plain_rows(known: list[dict[str, Any]], *, only_changed: bool) -> list[dict
         ("config", known, lambda one: flat(one["config"])),
         ("version", gathered, lambda one: {"python": one.get("python"), **(one.get("versions") or {})}),
         ("code", gathered, lambda one: _commit(one.get("git") or {})),
-        ("graph", known, lambda one: _graph(one["graphs"])),
+        ("graph", known, _graph),
     ]
     rows: list[dict[str, Any]] = []
     for kind, compared, table_of in tables:
@@ -323,21 +324,35 @@ def _plain_rows(known: list[dict[str, Any]], *, only_changed: bool) -> list[dict
             for name in names
             if not only_changed or _differs([table.get(name) for table in counted])
         ]
-    return rows
+    # Bytecode differs between versions of Python, and what feeds a node says nothing where there is none.
+    versions = {str(one.get("python")).rpartition(".")[0] for one in known}
+    details = (_FED, _CODE) if len(versions) == 1 else (_FED,)
+    return [row for row in rows if row["kind"] != "graph" or _is_whole(row, details)]
+
+
+def _is_whole(row: dict[str, Any], details: tuple[str, ...]) -> bool:
+    """Whether a row of the graph is of a node, or of a detail that every run has."""
+    name, values = row["name"], row["values"]
+    return not name.endswith((_FED, _CODE)) or (name.endswith(details) and None not in values)
 
 
 def _commit(git: Mapping[str, Any]) -> dict[str, Any]:
     return {"commit": git.get("commit"), "changed since": git.get("dirty")} if git else {}
 
 
-def _graph(graphs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The class of each node, with what it is declared as, of the graph that the run had last."""
-    last = graphs[-1] if graphs else {"nodes": [], "marks": {}}
-    marks = last.get("marks", {})
-    return {
-        node["id"]: " ".join([node["class"], *(mark for mark, said in marks.items() if node["id"] in said)])
-        for node in last["nodes"]
-    }
+_FED, _CODE = ": fed by", ": code"
+
+
+def _graph(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the graph that a run had last each node's class and marks, what feeds it, and the digest of its code."""
+    last = one["graphs"][-1] if one["graphs"] else {"nodes": [], "edges": []}
+    marks, found = last.get("marks", {}), {}
+    for node in last["nodes"]:
+        id = node["id"]
+        found[id] = " ".join([node["class"], *(mark for mark, said in marks.items() if id in said)])
+        found[f"{id}{_FED}"] = ", ".join(before for before, after in last["edges"] if after == id)
+        found[f"{id}{_CODE}"] = one["node_code"].get(id)
+    return found
 
 
 def _differs(values: list[Any]) -> bool:

@@ -214,14 +214,80 @@ def test_what_differs_is_listed_and_nothing_else(store: Store) -> None:
     every = compare(store, ["b", "a"], only_changed=False)
     assert {"kind": "config", "name": "seed", "values": [1, 1]} in every
     assert {row["kind"] for row in every} >= {"end", "config", "version", "graph", "number", "time"}
-    (graph,) = [row for row in every if row["kind"] == "graph"]
-    assert graph["name"] == "a"
+    assert [row["name"] for row in every if row["kind"] == "graph"] == ["a", "a: fed by", "a: code"]
     record(store, "c", [1.0, 1.0, 1.05], config={"lr": 0.1, "seed": 1})
     assert not [row for row in compare(store, ["a", "c"]) if row["kind"] == "number"]
     with pytest.raises(UnknownRun):
         compare(store, ["a", "nothing"])
     with pytest.raises(RecordError, match="give two runs or more"):
         compare(store, ["a"])
+
+
+SCRIPT = """
+import sys
+from somatize import Graph, Node, Recorder, Store, node
+class Base(Node):
+    def size(self): return {size}
+class Fit(Base):
+    def forward(self, x):
+        {comment}
+        return x * {factor}
+class Same(Node):
+    def forward(self, x): return x
+graph = Graph.somatize({declared})
+with Recorder(Store(sys.argv[1]), sys.argv[2]) as recorder:
+    graph.forward(1, watching=recorder)
+"""
+
+
+def test_of_the_graph_it_says_what_came_what_went_and_what_was_edited(store: Store) -> None:
+    plain = {"size": 1, "comment": "'Doubles.'", "factor": 2, "declared": "Same() >> Fit() >> abs"}
+    scripts = {
+        "first": plain,
+        "again": {**plain, "comment": "\n\n        # twice"},
+        "edited": {**plain, "factor": 3},
+        "inherited": {**plain, "size": 2},
+        "wired": {**plain, "declared": "Same() >> (Fit() | node(abs).named('abs'))"},
+        "other": {**plain, "declared": "Same() >> Fit().frozen() >> repr"},
+    }
+    for run, parts in scripts.items():
+        subprocess.run([sys.executable, "-c", SCRIPT.format(**parts), str(store.path), run], check=True)
+
+    def changed(run: str) -> dict[str, Any]:
+        rows = compare(store, ["first", run])
+        return {row["name"]: row["values"] for row in rows if row["kind"] == "graph"}
+
+    assert changed("again") == {}, "lines, comments and docstrings are no code"
+    assert list(changed("edited")) == ["fit: code"]
+    first, second = changed("edited")["fit: code"]
+    assert re.fullmatch("[0-9a-f]{8}", first)
+    assert re.fullmatch("[0-9a-f]{8}", second)
+    assert list(changed("inherited")) == ["fit: code"]
+    assert changed("wired") == {"abs: fed by": ["fit", "same"]}
+    assert changed("other") == {
+        "fit": ["__main__.Fit", "__main__.Fit frozen"],
+        "abs": ["builtins.abs", None],
+        "repr": [None, "builtins.repr"],
+    }
+    assert "node_code" not in about(store, "first")
+    assert "code" not in about(store, "first")["writers"][0]
+
+
+def test_code_of_modules_within_a_node(store: Store) -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1
+
+    class Other(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 2
+
+    for run, kind in (("a", Layer), ("b", Layer), ("c", Other)):
+        net = torch.nn.Sequential(torch.nn.Identity(), kind())
+        with Recorder(store, run) as recorder:
+            Graph.somatize(node(net).named("net")).forward(torch.zeros(1), watching=recorder)
+    assert [row["name"] for row in compare(store, ["a", "b"]) if row["kind"] == "graph"] == []
+    assert [row["name"] for row in compare(store, ["a", "c"]) if row["kind"] == "graph"] == ["net: code"]
 
 
 def test_tags_and_note_are_set_also_while_it_is_recorded(store: Store) -> None:
