@@ -20,10 +20,10 @@ from somatize.watching import watchers
 from somatize.watching.watchers import HERE, Forward
 
 from . import scheduler, seeds
-from .calls import Calls, annotate, broken, failed, finished
 from .program import ANEW, Keeping, Program, Role, answered, fetch, held_to, read_input_once, read_once, roles
 from .remote_calls import HostBroker, refuse_unknown
 from .result_cache import Cache
+from .scheduler import Calls, annotate, broken, failed, finished
 
 _WOULD = {Role.RECALL: "be recalled", Role.RUN: "run", Role.SKIP: "be skipped"}
 

@@ -12,12 +12,12 @@ from somatize.facts import Fact
 from somatize.naming import Name
 from somatize.watching.watchers import Forward
 
-from .calls import Calls, Outcome, call
 from .integrity import Integrity, Run
 from .items import Dealing, ItemMemory, Through
 from .program import Bound, Keeping, Program, Role, held_to
 from .remote_calls import HELD
 from .result_cache import CLAIMS, Cache, Found, Owner
+from .scheduler import Calls, Outcome, call
 from .seeds import seed_node
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 from somatize.dag.implementation import Implementation
 from somatize.dag.pieces import Mapped, Marks
 from somatize.dag.plan import Plan, Step
-from somatize.engine.calls import Calls, Outcome, done, failed
 from somatize.engine.program import INPUT, Bound, Program, Role, Source, fetch, read_once, synchronised_implementations
 from somatize.engine.remote_calls import SHOWN, Landed
+from somatize.engine.scheduler import Calls, Outcome, done, failed
 from somatize.engine.seeds import seed_node, seeding
 from somatize.errors import GradientCut, GraphError, NotSendable
 from somatize.facts import Fact

@@ -43,11 +43,11 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from somatize.engine import calls
+    from somatize.engine import scheduler
 
     clock = Clock()
     # The engine takes no clock, because a parameter would cost each call.
-    for module in (loops, calls):
+    for module in (loops, scheduler):
         monkeypatch.setattr(module, "clock", clock)
     return clock
 
@@ -92,12 +92,12 @@ def test_finished_and_broke_take_a_microsecond_at_least(clock: Clock, threads: i
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_with_nobody_watching_no_fact_is_made_and_no_clock_read(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    from somatize.engine import calls, scheduler
+    from somatize.engine import scheduler
 
     def never(*_: Any) -> Any:
         raise AssertionError("asked for with nobody watching")
 
-    for module in (loops, calls):
+    for module in (loops, scheduler):
         monkeypatch.setattr(module, "clock", never)
     # Whether a fact is made at all shows nowhere else.
     for module, names in ((loops, ("failed", "finished", "broken")), (scheduler, ("done", "failed"))):

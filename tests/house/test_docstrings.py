@@ -76,7 +76,6 @@ GRAPH_SIDE = [
     "engine.program",
     "engine.loops",
     "engine.scheduler",
-    "engine.calls",
     "watching.watchers",
     "watching.context",
     "codecs.tensors",

@@ -52,7 +52,7 @@ def test_a_forward_is_on_record_once_whenever_the_interrupt_comes(tmp_path: Path
         assert store.check() == []
 
 
-ENGINE = ("engine/loops.py", "watching/watchers.py", "watching/forwards.py", "engine/calls.py")
+ENGINE = ("engine/loops.py", "watching/watchers.py", "watching/forwards.py", "engine/scheduler.py")
 AROUND = (
     "run_plain",
     "_within",

@@ -22,7 +22,7 @@ from somatize.watching.watchers import forward_here
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 FILES = (
     "somatize/engine/loops.py",
-    "somatize/engine/calls.py",
+    "somatize/engine/scheduler.py",
     "somatize/watching/forwards.py",
     "somatize/watching/watchers.py",
 )
