@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from importlib import import_module
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from somatize.errors import BadOption, nearest
+from somatize.utils import Closable
 
 from .tasks import CHAIN, Listeners, LogEntry, LogEvent, Task
 
@@ -328,7 +328,7 @@ def configure_logging(
     return LogConfiguration(_level(level), _handler(console), take)
 
 
-class LogConfiguration:
+class LogConfiguration(Closable):
     """The changes made by `configure_logging`; `close`, or the end of a ``with`` block, undoes them."""
 
     def __init__(
@@ -387,14 +387,6 @@ class LogConfiguration:
             root.setLevel(self._level_before)
         back = [handler for handler in self._before if handler in there or handler in self._aside]
         root.handlers[:] = [*back, *(handler for handler in there if handler not in back)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _level(level: int | str) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeAlias, TypeVar
 
 from somatize.errors import BadOption, nearest
 from somatize.facts import Fact
+from somatize.utils import Closable
 from somatize.utils.interrupts import Ticker
 from somatize.watching import watchers as watching
 
@@ -25,7 +26,7 @@ from .tasks import BROKEN_OFF, CHAIN, OPEN, EventKind, Listener, LogEntry, Task,
 from .throughput import Distant, Throughput
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ class ForwardTasks:
             tree.updated(forward)
 
 
-class Status:
+class Status(Closable):
     """The activity of this process: its tasks, log records and throughput.
 
     Constructed, it works; `close`, the end of a ``with`` block, or dropping it puts everything back. Given as
@@ -486,14 +487,6 @@ class Status:
         # No finaliser of `weakref`: the process would hold it, it the listeners, and they very often this Status.
         if getattr(self, "_listening", None) is not None and not is_finalizing():
             self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _put_back_handlers(self) -> None:
         if self._listening is not None:

@@ -14,13 +14,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from uuid import uuid4
 
 from somatize.figures import notebook
 from somatize.status.logs import is_written
 from somatize.status.tasks import EventKind, Task, TaskEvent
+from somatize.utils import Closable
 from somatize.utils.units import count, duration, rate
 
 from .rich_backend import Group, Text, console_for, has_cursor, html, is_terminal, literal, painted
@@ -280,7 +280,7 @@ _ENDED = 20
 """Lines about ended tasks that a notebook keeps."""
 
 
-class Display:
+class Display(Closable):
     """Shows a Status until it is closed; made by `Status.display`, and a context manager.
 
     On a terminal, running tasks and streams are drawn at its bottom ten times a second, and other output is written
@@ -353,14 +353,6 @@ class Display:
             way.close(broken=broken)
         except Exception:
             _log.exception("the display could not be closed properly")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _View:

@@ -1,10 +1,11 @@
-"""Helpers for every package: lazy names of packages, interrupt-safe waiting, warnings, units of measure."""
+"""Helpers for every package: lazy names of packages, closing, interrupt-safe waiting, warnings, units of measure."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Self
 
 
 def names_of(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -21,3 +22,17 @@ def names_of(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], ob
         return sorted({*vars(sys.modules[package]), *homes})
 
     return load, listed
+
+
+class Closable:
+    """Something with a `close` that is called at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """End it; a second call does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

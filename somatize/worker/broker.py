@@ -11,8 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
-from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Never
 
 from somatize.engine.remote_calls import Landed, Said, Trip
 from somatize.errors import (
@@ -25,6 +24,7 @@ from somatize.errors import (
     WorkerDied,
     WorkerError,
 )
+from somatize.utils import Closable
 from somatize.utils.interrupts import ServiceThread, TripLock
 
 from . import payload, sent_modules
@@ -366,7 +366,7 @@ def _compare_majors(host: str, names: list[str], there: dict[str, str]) -> None:
             warn(f"host {host!r} has {name} {there[name]}, and this process {here[name]}")
 
 
-class Broker:
+class Broker(Closable):
     """Knows which workers stand for which hosts: ``forward(..., broker=broker)``.
 
     Use it in a ``with``, or `close` it. It serves any number of graphs, from any number of threads; nodes live on in
@@ -505,14 +505,6 @@ class Broker:
 
     def __reduce__(self) -> Never:
         raise TypeError("a Broker stays in the process that made it; what runs elsewhere makes one of its own")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         hosts = ", ".join(f"{host!r}: {count}" for host, count in self._widths.items())
