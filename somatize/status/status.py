@@ -170,8 +170,12 @@ class ForwardTasks:
         self._counting = COUNTING.get()
 
     def entering(self, node: str, host: str | None = None) -> None:
-        """Open the task of a node that is about to run, and make it current in this context."""
-        task = self._nodes[node] = self._tree.open_there(node, None, self.task, True, host, node)
+        """Open the task of a node that is about to run, or runs again; and make it current in this context."""
+        task = self._nodes.get(node)
+        if task is None:
+            task = self._nodes[node] = self._tree.open_there(node, None, self.task, True, host, node)
+        elif host is not None:
+            task.host = host
         CHAIN.set(task)
         if self._counting is not None:
             task._operators = self._counting.operators
@@ -241,7 +245,8 @@ class ForwardTasks:
         task = self._nodes.pop(node, None)
         if task is None:  # it was told as over, and never entered
             task = tree.open_there(node, None, forward, True, None, node)
-        task.host = fact.get("host", task.host)
+        if "host" in fact:
+            task.host = fact["host"]
         took = int(fact["took_us"]) * 1000
         if self._counting is not None and task._operators is not None:
             self._counting.node(task._operators, took)

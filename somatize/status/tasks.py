@@ -443,10 +443,12 @@ class Tree:
         self, name: str, total: float | None, parent: Task, quiet: bool, host: str | None, node: str | None = None
     ) -> Task:
         """A task within `parent`, of its node unless `node` is given; it is current in no context."""
-        task = Task(self, name, checked_total(total), parent, quiet, self.clock())
+        total = None if total is None else checked_total(total)
+        task = Task(self, name, total, parent, quiet, self.clock())
         task.node = node or parent.node
-        task.host = host
         task._outer = parent
+        if host is not None:
+            task.host = host
         if self.alive:
             self._enter(task)
         return task

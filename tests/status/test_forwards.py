@@ -288,6 +288,18 @@ def test_facts_played_by_hand_make_tasks() -> None:
     assert [name for kind, name in seen if kind in ("finished", "failed")] == ["far", "a", "b", "forward"]
 
 
+def test_a_node_that_runs_again_elsewhere_is_one_task() -> None:
+    status = Status()
+    sink = status.opens([1])
+    sink.entering("a", "w1")
+    sink.entering("a", "w2")  # the first host died
+    (task,) = status.tasks[0].children
+    assert (task.host, status.current) == ("w2", task)
+    sink.tell({"fact": "ran", "node": "a", "began_us": "0", "took_us": "5", "host": "w2"})
+    assert (task.state, status.tasks[0].children, status.tasks[0].done) == ("finished", (), 1)
+    sink.closed()
+
+
 def test_closed_in_the_middle_it_stops_nothing() -> None:
     status = Status()
     Graph.somatize(lambda x, ctx: ctx.status.close()).forward(1, watching=status)
