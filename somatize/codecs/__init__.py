@@ -78,7 +78,7 @@ def handed_on(value: object, keep: Callable[[bytes | memoryview], object]) -> tu
     size = sum(map(len, parts))
     if size < _LARGE:
         data = b"".join(parts)
-        value = loads(data)  # before it is kept: what cannot be read again is not
+        value = loads(data)  # before `keep`: a value that cannot be decoded is not kept
         keep(data)
         return value, size
     memory = _joined(parts, size)

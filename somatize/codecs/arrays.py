@@ -79,7 +79,7 @@ def layout(shape: Sequence[int], strides: Sequence[int], item: int = 1) -> Layou
     return Layout(order, sizes, tuple(steps[axis] for axis in order), offset, reach, dense, shared, item)
 
 
-_MOST = 1 << 20  # bytes, from which on a copy is worth sparing
+_MOST = 1 << 20  # bytes from which avoiding a copy is worthwhile
 _AT_ONCE = 1 << 19  # bytes, where an array is gone through in pieces
 
 
@@ -189,7 +189,7 @@ def of_objects(shape: list[int], order: Any, held: list[Any]) -> Any:
 
     made = np.empty(tuple(map(_natural, shape)), object, order=order)
     flat = np.empty(len(held), object)
-    for at, one in enumerate(held):  # one by one, as numpy would go into what is a sequence itself
+    for at, one in enumerate(held):  # one by one, because numpy would unpack elements that are sequences
         flat[at] = one
     made[...] = flat.reshape(made.shape, order=order)
     return made
@@ -291,7 +291,7 @@ def _dtype(form: Any) -> np.dtype[Any]:
     else:
         made = np.dtype(str(form))
     if made.hasobject:
-        # Bytes taken for addresses would end the process.
+        # Bytes read as object addresses would crash the process.
         raise DamagedStore(f"an array of dtype {made} is nothing that is ever written")
     return made
 

@@ -33,7 +33,7 @@ _HOOKS = (
 _MAKERS = {"dataclasses", "attr._make", "pydantic"}
 """Modules that generate methods which the codec replaces."""
 _METACLASSES = {("builtins", "type"), ("abc", "ABCMeta"), ("typing", "_ProtocolMeta")}
-_HASH_OF_ATTRS = "_attrs_cached_hash"  # of texts, it is another in each process
+_HASH_OF_ATTRS = "_attrs_cached_hash"  # the hash of a str differs between processes
 
 
 def _once_per_class(find: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
@@ -92,7 +92,7 @@ def _dict_of(value: Any) -> dict[Any, Any] | None:
 
 
 def _slots(cls: type) -> list[Any]:
-    # The descriptors, and not `__slots__`: that may be an iterator used up, and has private names as they were typed.
+    # The descriptors, not `__slots__`: that may be an exhausted iterator, and has private names unmangled.
     bases = [base for base in cls.__mro__ if base.__flags__ & _HEAP_TYPE]
     held = [one for base in bases for one in vars(base).values() if type(one) is types.MemberDescriptorType]
     return [one for one in held if one.__name__ != "__dict__"]

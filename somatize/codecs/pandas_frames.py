@@ -169,7 +169,7 @@ def _of_extension(values: Any) -> list[Any]:
         return ["extended", _of_numpy(values._ndarray)]
     if cls in (pd.arrays.IntegerArray, pd.arrays.FloatingArray, pd.arrays.BooleanArray):
         data, mask = values._data, values._mask
-        if mask.any():  # what lies behind a missing value nobody sees
+        if mask.any():  # bytes behind a missing value are not visible
             data = data.copy()
             data[mask] = 1
         return [cls.__name__, data, mask]

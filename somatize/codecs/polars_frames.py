@@ -46,7 +46,7 @@ def _said(frame: Any) -> list[list[str]]:
 
 
 def _order(column: Any) -> str | None:
-    # What polars believes of a column, and goes by.
+    # The sortedness flag of a column, which polars relies on.
     flags = column.flags
     return "rising" if flags.get("SORTED_ASC") else "falling" if flags.get("SORTED_DESC") else None
 

@@ -45,7 +45,7 @@ SCALARS = NUMBERS | TEXTS
 
 
 def _wide(value: Any) -> msgpack.ExtType:
-    # The packer asks about what it cannot write: of what it is given here, whole numbers of more than 64 bits.
+    # The packer calls this for what it cannot write: here, integers of more than 64 bits.
     if type(value) is not int:
         raise NotKeepable(
             f"the value changed while it was serialised (a {type(value).__name__} was put into it); do not modify it "
@@ -334,11 +334,11 @@ class ScriptWriter:
             plain = kind.dump(value)
         except NotKeepable as refused:
             raise self._refusal(str(refused)) from refused
-        except Exception as failed:  # of a value in an odd state: no reason for what computed it to fail
+        except Exception as failed:  # a value in an odd state must not fail the computation
             raise self._refusal(
                 f"taking this {named(type(value))} apart raised {type(failed).__name__}: {failed}"
             ) from failed
-        if type(plain) is list and len(plain) <= BATCH and _is_flat(plain):  # the way of a small tuple, made short
+        if type(plain) is list and len(plain) <= BATCH and _is_flat(plain):  # a shortcut for small tuples
             self.script += self._pack(plain) + op(KIND, kind.name.encode())
             self._note(value)
             return
@@ -408,7 +408,7 @@ class ScriptWriter:
         self._note(frame.owner)
 
     def _note(self, owner: object) -> None:
-        # The reader counts alike: each list, dict, long text and made thing has a place; one made of a list, its.
+        # The reader counts in the same way: each list, dict, long text and decoded object has a number.
         if owner is not None:
             self._places[id(owner)] = self._made
         self._made += 1
@@ -481,7 +481,7 @@ class ScriptReader:
         objects = unpacker(script, self._ext)
         for token in objects:
             cls = type(token)
-            if cls is tuple:  # what no plain object of a script is
+            if cls is tuple:  # an ext object, as plain objects are never tuples
                 if token[0] == END:
                     return self._end(objects.tell() == len(script))
                 self._apply(*token)
@@ -504,7 +504,7 @@ class ScriptReader:
         return self._data[HEAD : self._taken]
 
     def _end(self, complete: bool) -> Any:
-        # A view that nothing was made of would show memory that is not the caller's, and may be gone.
+        # An unused view would refer to memory that is not the caller's and may be freed.
         if not complete or self._taken != self.size or len(self._stack) != 1 or self._views:
             raise DamagedStore(f"these {self.size} bytes are not all of one value")
         return self._stack[0]

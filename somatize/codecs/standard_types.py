@@ -56,7 +56,7 @@ def _load_datetime(plain: list[Any]) -> dt.datetime:
 
 
 def _dump_timezone(value: dt.timezone) -> list[Any]:
-    # The only thing that tells a name that was given from one made of the offset.
+    # Only this tells a given name from one derived from the offset.
     return list(value.__getinitargs__())  # type: ignore[attr-defined]
 
 
@@ -109,7 +109,7 @@ def _dump_counter(value: Counter[Any]) -> dict[Any, int]:
 
 
 def _load_counter(plain: dict[Any, int]) -> Counter[Any]:
-    # `Counter.__init__` adds numbers up; these are to stand as they are.
+    # `Counter.__init__` would add to the counts.
     made: Counter[Any] = Counter()
     dict.update(made, plain)
     return made

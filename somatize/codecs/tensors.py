@@ -313,7 +313,7 @@ def within(those: list[Any] | None) -> Iterator[None]:
 def _precision(torch: Any) -> str:
     try:
         return str(torch.get_float32_matmul_precision())
-    except RuntimeError:  # it was set by backend, in a way that has no such name
+    except RuntimeError:  # it was set per backend, in a combination without a name
         return ""
 
 
@@ -613,7 +613,7 @@ def load_tensor(plain: list[Any], absent: dict[str, str], *, given: bool = False
         raise DamagedStore(f"a tensor of shape {shape} and dtype {dtype_name!r} does not take {len(data)} bytes")
     if order != sys.byteorder:
         raise StoreError(f"the value holds a torch tensor of a {order}-endian machine, and this one is not")
-    # Made within inference mode it could never again take part in training.
+    # A tensor made within inference mode cannot be used in training.
     with torch.inference_mode(False):
         if given and torch.frombuffer(data, dtype=torch.uint8).data_ptr() % dtype.itemsize == 0:
             flat = torch.frombuffer(data, dtype=dtype)
@@ -690,7 +690,7 @@ def _made(flat: Any, shape: list[int], device: str, unusual: list[Any], absent: 
         if not laid.dense:
             flat, elements = flat.new_zeros(laid.span), flat
             flat.as_strided(laid.shape, laid.strides).copy_(elements.reshape(laid.shape))
-        # No view: torch refuses some of what may be done to one that was made without grad.
+        # Not a view: torch refuses some in-place operations on views made without grad.
         made = flat.new_empty(0).set_(flat.untyped_storage(), flat.storage_offset(), shape, steps)
     made = torch._neg_view(made) if neg else made
     return made.conj() if conj else made
@@ -849,7 +849,7 @@ def _bytes_of(tensor: Any) -> memoryview:
 def _flat(tensor: Any) -> Any:
     """The bytes of a tensor's elements in a row, on the CPU: over its own memory where they lie so."""
     flat = tensor.cpu().contiguous().reshape(-1)
-    # One element is in a row whatever its stride, which torch keeps and then refuses to see as bytes.
+    # A single element is contiguous with any stride, but torch refuses to view it as bytes with an odd one.
     return (flat if flat.numel() != 1 else flat.as_strided((1,), (1,))).view(loaded().uint8)
 
 

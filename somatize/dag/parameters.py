@@ -32,7 +32,7 @@ class _Part(NamedTuple):
     thing: Any
     frozen: bool
     named: bool
-    """Whether it is only named by a node's code."""
+    """Whether the code of a node names it, and no node holds it."""
 
 
 def named_parameters(declaration: Declaration) -> Iterator[tuple[str, Any]]:
@@ -125,8 +125,8 @@ def _more(names: list[str]) -> str:
 def _parts(declaration: Declaration) -> list[_Part]:
     """The objects that hold parameters in the nodes, each once.
 
-    What is held by several is frozen where one of them is. Where some hold it and the code of others names it, it is
-    those who hold it that say so, and whose name it has.
+    What several nodes hold is frozen if one of them is. If some hold it and the code of others only names it, the
+    nodes that hold it decide that, and give it its name.
     """
     found: dict[int, _Part] = {}
     for node in declaration.topology.names():

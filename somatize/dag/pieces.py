@@ -15,7 +15,7 @@ from somatize.errors import BadDevice, GraphError
 
 from .implementation import Implementation, shown
 
-# The names torch knows; it need not be there to refuse a name that is none of them.
+# The device names of torch, listed so that others can be refused without torch.
 _DEVICES = (
     "cpu|cuda|mps|meta|xpu|hpu|mtia|maia|xla|ipu|hip|ve|fpga|vulkan|opencl|opengl|mkldnn|ideep|lazy|privateuseone"
 )
@@ -68,7 +68,7 @@ class Marks:
             return self
         inherited = {f.name: getattr(outer, f.name) for f in fields(self) if getattr(self, f.name) is None}
         if self.host is not None:
-            for name in ("retries", "detached", "checked"):  # which were said of another host
+            for name in ("retries", "detached", "checked"):  # retries and detached belong to the other host
                 inherited.pop(name, None)
         return replace(self, **inherited)
 

@@ -161,7 +161,7 @@ class Integrity:
             return
         if self._ordered and len(self._readers[number]) == 1 and self._steps[readers[0]].marks.mapped is None:
             following = bisect.bisect_right(self._runs, number)
-            if readers[0] == self._runs[following]:  # nothing runs before it is read
+            if readers[0] == self._runs[following]:  # nothing runs between its making and its reading
                 return
         self._digests[number] = self._digest(value)
 
@@ -264,7 +264,7 @@ class Integrity:
 
     def _value_words(self, source: int, reader: int) -> str:
         node = self._steps[source].node
-        if source not in self._digests:  # nobody had to compare it before a kept result proved damaged
+        if source not in self._digests:  # not needed before a kept result proved damaged
             return f"what {node!r} gave it may have changed, as what is kept was damaged; the next forward keeps it"
         return f"what {node!r} gave it changed before it was run{self._sharing(self._others(source, reader))}"
 

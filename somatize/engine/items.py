@@ -49,7 +49,7 @@ class ItemMemory:
         self._order: list[str | None] = []
         self._places: dict[str, int] = {}
         self._refreshed = cache.refreshes(number)
-        self._there: set[str] = set()  # what the store is known to hold, or is about to
+        self._there: set[str] = set()  # names that the store holds or is about to hold
         self._waiting: dict[str, tuple[str, bytes, Mapping[str, Any]]] = {}
         self._waiting_bytes = 0
         self._claimed: set[str] = set()
@@ -132,7 +132,7 @@ class ItemMemory:
     def recall(self, name: str, *, waiting: bool = False) -> tuple[Any] | None:
         """The answer kept under a name; with `waiting`, after a thread that is computing it."""
         if waiting or name in self._waiting:
-            self.write()  # nobody may wait for a thread that holds back what others wait for
+            self.write()  # write first: other threads may wait for what this one holds back
         if waiting:
             CLAIMS.wait((self.cache.place, name))
         if self._refreshed and name not in self._there:

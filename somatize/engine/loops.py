@@ -276,7 +276,7 @@ def _walk(program: Program, given: Any, forward: Forward) -> Any:
     value = given
     ctx = moves = None
     shared = program.shared
-    within = forward.parent is not None  # then it is of use, in `watching.sink_here`, to know the step
+    within = forward.parent is not None  # `watching.sink_here` then reads the step
     try:
         for runner, ctx, moves in program.brief:
             if moves is None:
@@ -386,7 +386,7 @@ def _observe(program: Program, given: Any, forward: Forward) -> Any:  # noqa: C9
         else:
             forward.say(fact)
     except BaseException as error:
-        if ended:  # it finished, and a watcher's interrupt does not change that
+        if ended:  # the forward finished; a watcher's interrupt does not change that
             raise
         told = None
         try:
@@ -453,7 +453,7 @@ def foreseen(program: Program, given: Any, keeping: Keeping, seed: object = None
 
 def to_keep(program: Program, store: Any, refresh: Iterable[str], *, write: bool) -> Keeping:
     """The `Keeping` of a forward. A store given as a path is opened once per program and stays open with it."""
-    # What is asked of the types comes last: of an abstract one it is dear in a hit, as is to import the store's class.
+    # The checks of types come last: with abstract types they are slow in a hit, as is importing Store.
     ids = () if refresh == () else _ids(refresh)
     if not hasattr(type(store), "opened"):
         if not isinstance(store, str | os.PathLike):

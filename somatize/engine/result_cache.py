@@ -330,7 +330,7 @@ class Cache:
             before = {id: names[source] for id, source in zip(step.names, step.inputs, strict=True)}
         assert before is not None
         name = naming.name_of(self._implementations[step.node].thing, step.marks, before)
-        # Given batches, the same code gives something else than given items one by one.
+        # The same code gives another result for batches than for single items.
         batches = step.marks.mapped is not None and step.marks.mapped.batch is not None
         return self._drawn(name.marked("by batches") if batches else name, step.node)
 

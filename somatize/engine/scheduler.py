@@ -221,7 +221,7 @@ class Crew:
             work = threading.Thread(
                 target=_work, args=(self._jobs, self._outcomes), name="somatize-branch", daemon=True
             )
-            # Not here: as it is started a lock is taken, which a signal's handler that starts one would wait for.
+            # Not in this thread: starting a thread takes a lock, for which a signal handler that starts one would wait.
             if not start(partial(_start, work, self._outcomes)):
                 work.start()
             self._started += 1
@@ -252,7 +252,7 @@ class Crew:
 def _start(work: threading.Thread, outcomes: SimpleQueue[Outcome | Back | RuntimeError]) -> None:
     try:
         work.start()
-    except RuntimeError as error:  # there cannot be another thread
+    except RuntimeError as error:  # no more threads can be started
         outcomes.put(error)
 
 
@@ -421,7 +421,7 @@ class Walk:
         else:
             self.crew.send(job)
 
-    # A node's input is a local of the call that needs it and of no other, so that it ends with its last reader.
+    # A node's input is a local of one call only, so that it is freed with its last reader.
 
     def _call_here(self, step: Bound) -> Outcome:
         self.forward.step = step.number

@@ -51,7 +51,7 @@ class _Seeding:
         """The last seed, for a library that is imported later."""
 
     def enter(self) -> None:
-        # One operation of C, as another thread may come at any time.
+        # One atomic operation, as another thread may run at any time.
         if self.owner.setdefault("thread", threading.get_ident()) != threading.get_ident():
             raise GraphError(
                 "a forward with seed= runs in another thread of this process, and both would draw from the same "
@@ -138,7 +138,7 @@ class _Late:
         execute = loader.exec_module
 
         def execute_and_seed(module: Any) -> None:
-            del loader.exec_module  # so that the loader is what it always is
+            del loader.exec_module  # restore the loader
             execute(module)
             if _SEEDING.now is not None:
                 _seed_library(name, module, _SEEDING.now)

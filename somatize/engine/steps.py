@@ -114,7 +114,7 @@ class Works(Calls):
             integrity.ends(run)
 
     def _unnamed(self, number: int) -> bool:
-        """Whether a step that is to be kept has no name, which is said."""
+        """Whether a step that is to be kept has no name; if so, warn."""
         assert self.cache is not None
         if self.cache.name(number) is not None:
             return False
@@ -129,7 +129,7 @@ class Works(Calls):
         return call(step, value, self.clock)
 
     def _feeding(self, step: Bound, value: Any, run: Run) -> Outcome:
-        """Run a step that is not kept and feeds one that is: whether what it gives is what its name says."""
+        """Run a step that is not kept and feeds one that is, and check that its value is what its name says."""
         assert self._integrity is not None
         assert self.cache is not None
         number, integrity = step.number, self._integrity
@@ -168,7 +168,7 @@ class Works(Calls):
         return Found([item.value for item in found], size, took)
 
     def _not_kept(self, step: Bound, value: Any, why: str) -> Outcome:
-        """Run a step whose result is not what its name says, nor are those made of it; which is said."""
+        """Run a step whose result is not what its name says, and warn; results made of it are not kept either."""
         assert self._integrity is not None
         assert self.cache is not None
         self._integrity.breaks(step.number, why)
@@ -185,7 +185,7 @@ class Works(Calls):
         if why is not None:
             return self._not_kept(step, value, why)
         gradient = self.cache.gradient_of(value)
-        if gradient is not None:  # then what it gives is still what its name says
+        if gradient is not None:  # its value is still what its name says
             self.cache.say_not_kept(number, gradient)
             return call(step, value, self.clock)
         name = self.cache.names[number]
@@ -195,7 +195,7 @@ class Works(Calls):
         try:
             while not CLAIMS.take([claim], owner):
                 if not CLAIMS.wait(claim):
-                    return call(step, value, self.clock)  # this very thread computes it, further out
+                    return call(step, value, self.clock)  # this thread computes it in an outer forward
             began = self.clock()
             found = None if refreshing else self.cache.recall(name.digest)
             if found is not None:
@@ -279,7 +279,7 @@ class Works(Calls):
         if outcome.error is not None:
             return outcome
         if why is None and not (memory.all_ran and integrity.alone(run)):
-            why = integrity.changed(number, value)  # then what it does to one item may count for another
+            why = integrity.changed(number, value)  # a change by one item may affect another
         if why is None:
             memory.keep_whole()
         else:

@@ -104,7 +104,7 @@ def _held_at_first(thing: Any, held: dict[str, Any], working: frozenset[str]) ->
     if known is not None and known[0]() is thing:
         return known[1]
     found = frozenset(name for name in working if held.get(name) is not None)
-    with suppress(TypeError):  # with slots and no place for a reference: it is looked at each time
+    with suppress(TypeError):  # no weak reference possible: it is looked at each time
         _FIRST[number] = weakref.ref(thing, lambda _: _FIRST.pop(number, None)), found
     return found
 
@@ -287,7 +287,7 @@ def _parts(thing: Any, code: bool) -> list[Any]:
             return [] if not code or is_library(thing.__module__) else [*thing.__bases__, *vars(thing).values()]
         scripted = tensors.parts_of_scripted(thing)
         return scripted if scripted is not None else [*_held(thing), *([type(thing)] if code else [])]
-    except Exception:  # an object may raise when it is looked at, and then shows nothing
+    except Exception:  # an object may raise when its attributes are read
         return []
 
 

@@ -40,7 +40,7 @@ class Resolver:
         self.code = False
         self.stopping = False
         self.library = False
-        self.watching = False  # whether objects are gone into also where they are a library's
+        self.watching = False  # whether objects of libraries are taken apart too
         self.state = True
         self.reading = False
         """Whether a `Path` counts by its file's content, as in an input; `paths` says that there was one."""
@@ -102,7 +102,7 @@ class Resolver:
             return None
         left_out = _CHANGING.get(class_words(cls)[1], ())
         options = {name: one for name, one in held.items() if name not in wrapped and name not in left_out}
-        if cls.__module__.startswith("numba."):  # whose objects hold what was compiled so far
+        if cls.__module__.startswith("numba."):  # its objects hold what was compiled so far
             return Expansion(worded("wrapper", *class_words(cls)), [wrapped, _plain_options(options)])
         return Expansion(worded("wrapper", *class_words(cls)), [wrapped, self._options(options, [_MOST_OPTIONS])])
 
@@ -118,7 +118,7 @@ class Resolver:
         cls = type(one)
         left[0] -= 1
         if isinstance(one, types.MethodType) and self._meet(type(one.__self__).__module__):
-            return one.__func__  # of the object it is found in, mostly
+            return one.__func__  # mostly a method of the object that holds it
         if cls in SCALARS or isinstance(one, _CODE):
             return one
         if is_apart(one) or depth > _DEEPEST_OPTION or left[0] < 0:
@@ -137,7 +137,7 @@ class Resolver:
         hollow = hasattr(cls, "__get__") or (
             cls.__basicsize__ == _Hollow.__basicsize__ and not getattr(value, "__dict__", True)
         )
-        # A compiled class may say that it is of a module that there is not.
+        # A compiled class may name a module that does not exist.
         of_library = self._meet(cls.__module__) or cls.__module__ not in sys.modules
         if of_library and (self.library or (self.code and hollow)):
             shown = {name: held for name, held in getattr(value, "__dict__", {}).items() if name[:1] != "_"}

@@ -79,7 +79,7 @@ class Reach:
         self._keys: dict[int, str] = {}
         self._taken: dict[str, Any] = {}
         self._trails: dict[str, tuple[str, ...]] = {}  # by unit, how it is reached from the node
-        self._trail: tuple[str, ...] | None = None  # how what is looked at just now is reached; None for the node's own
+        self._trail: tuple[str, ...] | None = None  # the path to what is being looked at; None for the node's own
         self._whole: set[int] = set()
         self._todo: deque[tuple[str, Any]] = deque()
 
@@ -184,12 +184,12 @@ class Reach:
     def _function(self, key: str, function: types.FunctionType) -> bytes:
         self.watches.function(function)
         code = read(function.__code__)
-        # Of a library's closure only what it holds is looked at: all else of it goes by the library's version.
+        # Of a library's closure only the captured values count: its code goes by the library's version.
         refers = [] if self.resolver.library else self._around(function)
         words = [self._default(key, value) for value in function.__defaults__ or ()]
         named = [[name, self._default(key, value)] for name, value in sorted((function.__kwdefaults__ or {}).items())]
         wrapped = self.value(function.__dict__.get("__wrapped__"), f"what {key} wraps")
-        # What a library puts on its own wrappers is of its own making, such as how often they were called.
+        # Attributes that a library sets on its wrappers are its own, such as call counts.
         if function.__dict__ and id(function) not in self._roots and not self.resolver.library:
             self._held_by(key, function)
         free = {name: list(group) for name, group in _grouped(uses_of(function.__code__).free)}
@@ -520,7 +520,7 @@ class Reach:
         if found is not None and found[0].rpartition(".")[2] not in self._ignoring:
             name, kind = found
             if name.startswith("torch.nn.functional.") and "training" in function.__code__.co_names:
-                return  # it draws in training mode alone, and then nothing is kept
+                return  # it draws only in training mode, in which nothing is kept
             short = "open" if name in ("io.open", "_io.open", "builtins.open") else name
             self._reads[Read(_where(function, use.line), short, kind, kind == "file" and use.of_parameter)] = None
 

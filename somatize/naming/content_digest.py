@@ -188,7 +188,7 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     dict: _pairs("dict"),
     set: _plain("set", SET),
     frozenset: _plain("frozenset", SET),
-    # By what they show: it is at hand, in `copy()` of the one and `mapping` of the others, and may be a defaultdict.
+    # By the dict they show: code can get it, by `copy()` or `mapping`, and it may be a defaultdict.
     types.MappingProxyType: _dumped("mappingproxy", gc.get_referents),
     **{type(view): _dumped(type(view).__name__, gc.get_referents) for view in _VIEWS},
     OrderedDict: _dumped("OrderedDict", _ordered),
@@ -197,7 +197,7 @@ _WAYS: dict[type, Callable[[Any], Expansion]] = {
     bytearray: _memory("bytearray"),
     array: _typed_array,
     re.Pattern: _dumped("pattern", lambda value: [value.pattern, value.flags]),
-    # What a dataclass is constructed with where its field says how to make it: what was made is an attribute.
+    # The default argument of a dataclass field with a factory; what the factory made is an attribute.
     type(getattr(dataclasses, "_HAS_DEFAULT_FACTORY", NotImplemented)): lambda _: Expansion(worded("made anew"), []),
     types.NotImplementedType: lambda _: Expansion(worded("NotImplemented"), []),
 }
@@ -295,7 +295,7 @@ def _of_object(value: Any, cls: type, resolve: Resolve) -> Expansion | None:
     if not objects.is_plain(cls):
         return None
     if is_library(cls.__module__) and objects.is_hollow(value):
-        return None  # a sentinel; or it has something elsewhere
+        return None  # a sentinel, or its content lies elsewhere
     held = objects.attributes(value)
     if not getattr(resolve, "watching", False):
         _refuse_reader(cls, held)
@@ -447,7 +447,7 @@ def _closed(expansion: Expansion, pack: Pack, words: list[Any] | None) -> bytes:
     return state.digest()
 
 
-# What the parts of a value are called, where they are no items of a row.
+# The names of parts in messages, for values whose parts are not items.
 _SPOTS: dict[type, tuple[str, ...]] = {
     list: (),
     tuple: (),

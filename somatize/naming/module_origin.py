@@ -93,7 +93,7 @@ def _without_file(module: str, found: ModuleType | None) -> Origin | None:
     if places:  # a namespace package
         return origin_of_file(module, f"{places[0]}/__init__.py")
     parent, _, name = module.rpartition(".")
-    if parent and name:  # made by what it lies in, or not imported
+    if parent and name:  # made by its parent package, or not imported
         return origin(parent)
     return PYTHON if module in sys.builtin_module_names or module in sys.stdlib_module_names else None
 
@@ -141,7 +141,7 @@ def _owner(file: str) -> Origin | None:
     if base is None or not _lists(base):
         return None
     parts = Path(file).relative_to(base).parts
-    for depth in range(1, len(parts)):  # the outermost package settles whose all within it are
+    for depth in range(1, len(parts)):  # the outermost package decides for all modules within it
         package = "/".join((*parts[:depth], "__init__.py"))
         found = _listed(base, package)
         if found is not None:

@@ -48,7 +48,7 @@ def first_seen(thing: Any) -> dict[str, Argument]:
     found = _private(thing)
     number = id(thing)
     said = {name: one if one.digest or one.wrong else None for name, one in found.items()}
-    with suppress(TypeError):  # with slots and no place for a reference: it is looked at each time
+    with suppress(TypeError):  # no weak reference possible: it is looked at each time
         _SEEN[number] = weakref.ref(thing, lambda _: _SEEN.pop(number, None)), said
     return found
 
@@ -164,7 +164,7 @@ def named(found: NodeDeclaration, ignoring: tuple[str, ...], with_state: bool) -
     attributes = {
         name: _attribute(reach, name, value)
         for name, value in found.attributes.items()
-        # What a node keeps of what it was made with counts already.
+        # Attributes that are arguments of the constructor count already.
         if name[:1] != "_" or not any(value is one for one in given)
     }
     whole = None
@@ -186,7 +186,7 @@ def _plainly(found: NodeDeclaration) -> NamedDeclaration:
 def _put(
     arguments: dict[str, Said], attributes: dict[str, Said], whole: bytes | None, code: ReachedCode
 ) -> NamedDeclaration:
-    # In their order, which code that goes through its keywords or its attributes sees.
+    # In order, because code can iterate over keywords or attributes.
     said = [[name, value[0]] for part in (arguments, attributes) for name, value in part.items()]
     return NamedDeclaration(
         arguments, attributes, whole, code, worded("declared", len(arguments), said, whole, code.digest)
@@ -449,7 +449,7 @@ def given(value: Any, kind: str = "input", ignoring: tuple[str, ...] = (), held:
 
     `held` are the codes that were looked at already, by their ids, and need not be again.
     """
-    if type(value) in SCALARS:  # what a small graph is mostly given: there is no code in it
+    if type(value) in SCALARS:  # the most common input, without code in it
         digest = content(value, kind)
         return Name(worded(kind, digest).hex(), lambda: {"input": digest.hex()}, None, {})
     reach = Reach(ignoring)
@@ -588,7 +588,7 @@ class Naming:
         return self._looked_up(thing, marks).digest
 
     def _looked_up(self, thing: Any, marks: NodeMarks) -> _KnownNode:
-        key = id(thing), id(marks)  # of objects that are held on to, so that the ids stay theirs
+        key = id(thing), id(marks)  # both objects are kept alive, so that ids are not reused
         known = self._known.get(key)
         if known is None or not self._holds(known):
             known = self._known[key] = self._found(thing, marks)

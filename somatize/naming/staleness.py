@@ -232,7 +232,7 @@ def _same_attributes(holder: Any, size: int, held: dict[str, Any], look: Callabl
     for name, value in held.items():
         if now.get(name, MISSING) is not value:
             return False
-    return len(held) < 2 or [*filter(held.__contains__, now)] == [*held]  # code that goes through them sees the order
+    return len(held) < 2 or [*filter(held.__contains__, now)] == [*held]  # code can iterate over them
 
 
 def _same_members(cls: type, values: tuple[Any, ...]) -> bool:
@@ -249,14 +249,14 @@ def _of_library(module: Any) -> bool:
 
 
 def _by_identity(*, state: bool) -> Resolver:
-    # What had no name was refused when the name was made; here it is looked at for a change.
+    # Values without a name were refused when the name was made; here they are only compared.
     made = Resolver(_identity, _of_library)
     made.code = made.library = made.watching = True
     made.state = state
     return made
 
 
-# What makes a digest of a value as it is now, good in this process alone: code and objects in it are told by identity.
+# For digests that are valid in this process only: code and objects are identified by id.
 _BY_IDENTITY, _BUT_STATE = _by_identity(state=True), _by_identity(state=False)
 _LOOSELY = _by_identity(state=True)
 _LOOSELY.watching = False

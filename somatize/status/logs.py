@@ -66,7 +66,7 @@ class Logs:
         else:
             host, task = None, None if CHAIN.get() is None else self._current()
         fields = record.levelno, record.levelname, record.name, message, record.created, task, traceback, host
-        entry = _new(LogEntry, fields)  # as LogEntry(*fields), which costs a call more
+        entry = _new(LogEntry, fields)  # the same as LogEntry(*fields), without its call
         self.kept.append(entry)
         if self._listeners.everyone:
             self._listeners.tell(LogEvent(entry))
@@ -141,7 +141,7 @@ class StatusHandler(logging.Handler):
                 logs.take(record)
             except Exception:
                 self.handleError(record)
-        for handler in self.logger.handlers:  # most often the answer is near
+        for handler in self.logger.handlers:  # mostly one of the first handlers answers
             if type(handler) is not StatusHandler:
                 return True
         last = logging.lastResort
@@ -163,7 +163,7 @@ class StatusHandler(logging.Handler):
 
     def detach(self) -> None:
         """Remove the handler, and leave the rest of the logger's list as it is now."""
-        self._logs = _gone  # who kept a copy of the list may put it back
+        self._logs = _gone  # code that kept a copy of the list may put it back
         self.logger.removeHandler(self)
         if isinstance(self.logger.handlers, _RootHandlers):
             with logging_lock():

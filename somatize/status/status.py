@@ -135,7 +135,7 @@ class Track(Generic[T]):
             mark = None
         except GeneratorExit:
             raise
-        except BaseException as error:  # the iterable's own; what the loop's body raises does not come by here
+        except BaseException as error:  # raised by the iterable; exceptions of the loop's body do not pass here
             tree.end(task, EventKind.FAILED, error)
             raise
         finally:
@@ -143,7 +143,7 @@ class Track(Generic[T]):
 
 
 def _length(items: object) -> int | None:
-    # Asked and not tried: a length that raises is no length, and one that lies is put right on the way.
+    # A length that raises counts as unknown, and a wrong one is corrected as the loop goes on.
     try:
         return length_hint(items, -1) if not hasattr(items, "__len__") else len(items)
     except Exception:
@@ -215,7 +215,7 @@ class ForwardTasks:
             there[said["id"]] = tree.open_there(said["name"], said["total"], parent, said["quiet"], host)
             return
         task = there.get(said["id"])
-        if task is None:  # it ended with its node, or its forward began anew
+        if task is None:  # it ended with its node
             return
         if (task.done, task.total, task.name) != (said["done"], said["total"], said["name"]):
             task.update(done=said["done"], total=said["total"], name=said["name"])
@@ -243,7 +243,7 @@ class ForwardTasks:
     def _ended(self, fact: Fact, kind: EventKind, mark: str | None = None) -> None:
         tree, forward, node = self._tree, self.task, fact["node"]
         task = self._nodes.pop(node, None)
-        if task is None:  # it was told as over, and never entered
+        if task is None:  # told as over without `entering`, such as a recalled node
             task = tree.open_there(node, None, forward, True, None, node)
         if "host" in fact:
             task.host = fact["host"]
@@ -489,7 +489,7 @@ class Status(Closable):
             self._logs.say = None
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # No finaliser of `weakref`: the process would hold it, it the listeners, and they very often this Status.
+        # Not `weakref.finalize`: it would hold the listeners, which mostly refer to this Status.
         if getattr(self, "_listening", None) is not None and not is_finalizing():
             self.close()
 

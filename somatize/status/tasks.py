@@ -113,7 +113,7 @@ class Listeners:
                 self.followers = (*self.followers, entry)
             if forwards:
                 self.of_forwards = (*self.of_forwards, entry)
-        listeners = weakref.ref(self)  # who holds this need not hold the others
+        listeners = weakref.ref(self)  # the returned function does not keep the listeners alive
 
         def leave() -> None:
             left = listeners()
@@ -283,9 +283,8 @@ class Task:
         tree = self._tree
         with tree.lock:
             done = self._done + amount
-            self._done = (
-                done if 0 <= done < _MOST else 0 if done < 0 else self._done
-            )  # the last is for what is no count
+            # nan and too large amounts change nothing
+            self._done = done if 0 <= done < _MOST else 0 if done < 0 else self._done
         if tree.listeners.followers:
             tree.updated(self)
 
@@ -412,7 +411,7 @@ class Tree:
         self.alive = True
         self.writes = True
         """Whether the end of a task is logged."""
-        self.lock: Any = threading.RLock()  # one that a finaliser in the same thread may take again
+        self.lock: Any = threading.RLock()  # reentrant, because a finaliser may run in the same thread
 
     def current(self) -> Task | None:
         """The innermost open task of this tree in this context."""
@@ -467,7 +466,7 @@ class Tree:
             self.listeners.tell_task(EventKind.STARTED, task)
 
     def _children_of(self, parent: Task) -> dict[Task, None]:
-        with self.lock:  # two that are the first would have one each
+        with self.lock:  # two first children at once would make two dicts
             if parent._children is None:
                 parent._children = {}
             return parent._children
@@ -488,7 +487,7 @@ class Tree:
                 self.end(child, kind, why, LEFT_OPEN)
         held = self.roots if task.parent is None else task.parent._children
         if held is not None and held.pop(task, _GONE) is _GONE and self.alive:
-            return  # another thread ends it just now: whoever takes it out does
+            return  # another thread is ending it
         task._ended = self.clock() if took is None else task._began + took
         task.state = FINISHED if kind is _FINISHED else FAILED
         if why is not None:

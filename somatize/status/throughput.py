@@ -42,7 +42,7 @@ class ThroughputStats:
 
 
 class _Batch(NamedTuple):
-    span: int  # nanoseconds from the end of the batch before, or of the step where nothing is iterated
+    span: int  # nanoseconds from the end of the previous batch, or of the step where nothing is iterated
     step: int
     waited: int | None
     samples: int | None
@@ -243,7 +243,7 @@ class StreamStep:
             self._recorded, self._compiled = tensors.recorded(), tensors.compiled()
             self._counter = throughput.counter(self._recording, self._size)
         self._began = clock()
-        self._preparing = self._began - begins  # torch's compiler may be loaded for it, which is not the loop's doing
+        self._preparing = self._began - begins  # torch's compiler may be loaded now, which is not part of the loop
         return self
 
     def _passes_so_far(self, passes: Callable[[], int | None]) -> int | None:

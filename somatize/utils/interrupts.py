@@ -96,7 +96,7 @@ def from_handler(error: BaseException) -> bool:
 
 def in_handler() -> bool:
     """Whether a signal's handler called this."""
-    # Python does not say so in any other way; it is asked only where waiting would be for ever.
+    # Python has no other way to tell; checked only where the wait would never end.
     codes, frame = _codes_of_handlers(), sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -136,7 +136,7 @@ class Alone:
                 if self.busy:
                     self.after.append(work)
                     return False
-                self.busy = me  # nothing is called since the lock was taken: no handler comes in between
+                self.busy = me  # no call since the lock was taken, so no handler can run in between
                 try:
                     work()
                 finally:
@@ -373,7 +373,7 @@ def _run(reference: weakref.ref[Ticker]) -> None:
         ticker = reference()
         if ticker is None or ticker.stopped or not ticker._due:
             return
-        del ticker  # it was due as the thread ended
+        del ticker  # work became due as the thread ended
 
 
 def _look_again_and_again(reference: weakref.ref[Ticker]) -> None:
@@ -387,7 +387,7 @@ def _look_again_and_again(reference: weakref.ref[Ticker]) -> None:
             due, idle_since = True, monotonic()
         else:
             ticker._due = False
-            due = ticker._due = ticker.look() or ticker._due  # what came between the look and the clearing
+            due = ticker._due = ticker.look() or ticker._due  # for what came between the look and the clearing
             if not due and monotonic() - idle_since > _LINGERS:
                 return
         del ticker

@@ -16,7 +16,7 @@ def warn_of(watcher: object, error: Exception, nothing_more: str) -> None:
     """Warn that `watcher` raised and is no longer told `nothing_more`."""
     try:
         shown = "".join(traceback.format_exception(error)).rstrip()
-    except Exception:  # an exception may raise when it is looked at
+    except Exception:  # formatting an exception may raise
         shown = f"Traceback: {type(error).__name__}, which cannot be shown"
     _say_aloud(
         f"the watcher {_named(watcher)} raised and is told nothing more {nothing_more}; the work goes on.\n{shown}",

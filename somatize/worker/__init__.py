@@ -17,7 +17,7 @@ __all__ = ["Broker", "Worker"]
 
 
 def __getattr__(name: str) -> object:
-    # The far end is this package too, and starts sooner without what only this end needs.
+    # Lazy, because a worker process imports this package too and does not need the client's modules.
     if name in __all__:
         from . import broker
 

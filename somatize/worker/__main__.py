@@ -35,7 +35,7 @@ def main() -> int:
     server.life = Life(reading, lambda: server.computing, pipe)
     os.register_at_fork(after_in_child=lambda: os.closerange(reading, writing + 1))
     served = server.serve()
-    threading.Thread(target=end_soon, args=(1.0,), daemon=True).start()  # whatever node code left running
+    threading.Thread(target=end_soon, args=(1.0,), daemon=True).start()  # even if node code left threads running
     return 0 if served else 2
 
 
@@ -47,7 +47,7 @@ def _take_wire() -> tuple[int, int]:
     reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, HIGH)
     writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, HIGH)
     set_streams_apart()
-    faulthandler.enable(all_threads=False)  # of a crash the last words say where it was
+    faulthandler.enable(all_threads=False)  # a crash prints where it was
     return reading, writing
 
 

@@ -128,7 +128,7 @@ class Connection(HostConnection):
     def forked(self) -> None:
         """In a child of this process: the worker is the parent's, and who sends work from here has one of its own."""
         live, self._live = self._live, None
-        self.turn, self.carried = TripLock(self.host), None  # whoever had it is not here
+        self.turn, self.carried = TripLock(self.host), None  # the thread that held it is not in this process
         if live is not None:
             self.ended(f"host {self.host!r} has another worker in a forked process")
             if live.wire.segments is not None:
@@ -169,7 +169,7 @@ class Connection(HostConnection):
         if trip.modes != live.modes:
             load.fields["modes"] = live.modes = trip.modes
         try:
-            self.sent.sent(load)  # else the worker is ended
+            self.sent.sent(load)  # in every other case the worker is ended
             live.send_values(until)
             live.wire.send("slice", load.fields, load.buffers, until)
             load.buffers.clear()
@@ -207,7 +207,7 @@ class Connection(HostConnection):
                     if message.kind == "landed" and message.fields["trip"] == live.trips:
                         self.heard(trip, load, message.fields)
                         return
-            except BaseException:  # also a second interrupt, after which nobody waits any more
+            except BaseException:  # also a second interrupt: then the worker is killed
                 live.process.kill()
         live.process.kill()
         self._end()
@@ -288,7 +288,7 @@ class Connection(HostConnection):
         until = monotonic() + (worker.timeout or _TO_START)
         wire = None
         try:
-            # Where no interrupt comes: of a process that is started half way nobody knows.
+            # In a thread without interrupts, so that no half-started process is lost.
             _STARTING.run(lambda: made.append(Process(self.host, worker.argv, worker.env, worker.cwd)), certain=True)
             process = made[0]
             wire = Wire(process.reading, process.writing, process.is_alive)

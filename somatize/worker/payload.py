@@ -127,7 +127,7 @@ def pack_values(
     refused = [] if not grad else [value for value, is_cut in zip(values, detached, strict=True) if not is_cut]
     if len(refused) == len(values):
         return pack(list(values), mode, send, gradient=Gradient.REFUSE)
-    if refused:  # a tensor may be in several of them, so that these are looked at by themselves
+    if refused:  # one by one, because a tensor may be in several of them
         pack(refused, mode, send, gradient=Gradient.REFUSE)
     return pack(list(values), mode, send, gradient=Gradient.DETACH)
 
@@ -157,7 +157,7 @@ def _unpickled(buffers: list[memoryview], *, reply: bool) -> Any:
     try:
         value = unpickler.load()
     finally:
-        unpickler.memo.clear()  # it holds the value and, through what guards classes, the unpickler: a cycle
+        unpickler.memo.clear()  # break the cycle from the memo to the unpickler
     for device, reason in _absent.devices.items():
         warnings.warn(
             f"a tensor was on {device}, which cannot take it here ({reason}); it is on the CPU",
@@ -318,7 +318,7 @@ def pack_error(error: BaseException, trace: str, mode: str, most: int = _CAUSES)
     if cause is not None and most > 0:
         said["link"] = link
         said["cause"], more = pack_error(cause, trace, mode, most - 1)
-        said["cause"]["trace"] = ""  # it is all in that of the first
+        said["cause"]["trace"] = ""  # the first traceback contains it
         buffers = [*buffers, *more]
     return said, buffers
 
@@ -574,7 +574,7 @@ def _new(cls: Any, *args: Any) -> Any:
 
 def _read_only_array(array: Any) -> tuple[Any, ...]:
     reduced: tuple[Any, ...] = array.__reduce_ex__(5)
-    # Of elements that do not lie in a row numpy makes a copy, which could be written to.
+    # numpy copies non-contiguous elements, and the copy would be writable.
     return (*reduced, None, None, _set_read_only) if len(reduced) == 3 else reduced
 
 

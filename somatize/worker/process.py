@@ -188,7 +188,7 @@ class Process:
             self.kill()
             self.popen.wait()
         self.hang_up()
-        self.kill()  # what it started and left behind
+        self.kill()  # its children that live on
         self.heard.drain()
         self.heard.stop()
         for stream in (self.popen.stdout, self.popen.stderr):
@@ -283,7 +283,7 @@ class Heard:
             ready = dict(poll.poll(100 if self._rest else None))
             with self._busy:
                 if not ready:
-                    self._take(b"\n")  # half a line that nothing follows
+                    self._take(b"\n")  # an unfinished line
                     continue
                 try:
                     came = os.read(self._reading, 1 << 16) if self._reading in ready else b""

@@ -196,7 +196,7 @@ class Relay:
         return pending
 
     def _flush(self) -> None:
-        if self._pending and self.active and not self._sends:  # which a signal's handler may come in the middle of
+        if self._pending and self.active and not self._sends:  # a signal handler may run in the middle of `send`
             self._sends = True
             try:
                 self._send(self.taken())
@@ -209,7 +209,7 @@ class Relay:
             self._idle = 0 if self._pending and self.active else self._idle + 1
             try:
                 self._flush()
-            except Exception:  # the other side is gone, and this process soon too
+            except Exception:  # the client is gone, and this process will end
                 return False
             return self._idle < _IDLE
 
@@ -262,4 +262,4 @@ def listen(relay: Relay) -> None:
             shown(message, category, filename, lineno, file or sys.stderr, line)
 
     warnings.showwarning = show
-    warnings.simplefilter("default")  # which of them are shown is for the other side to say
+    warnings.simplefilter("default")  # the client decides which of them are shown

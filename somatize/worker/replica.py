@@ -204,7 +204,7 @@ class Replica:
             if entry is None or entry.where is None or entry.where[0] in seen:
                 return None, words.lstrip(".")
             name = entry.where[0]
-            within = within and entry.kind != "space"  # a global is called as it is, wherever it is read
+            within = within and entry.kind != "space"  # a global keeps its name wherever it is read
             words = _words(entry.where[1]) + words if within else words
             seen.add(name)
         return self.labels[name], words.lstrip(".")
@@ -562,7 +562,7 @@ class Replica:
             self._making = set()
             try:
                 with payload.by_value(self.send):
-                    # Classes are made before any has its members: what is done as a subclass is made was done here.
+                    # Classes are made before their members are set: `__init_subclass__` has run at this end already.
                     classes = [record.thing for record in records if isinstance(record.thing, type)]
                     buffers = payload.pack_state([classes, records], self.mode, self)
                 made = self._making
@@ -590,7 +590,7 @@ class Replica:
             entry = self.entries.get(name)
             if entry is not None and entry.kind in ("tensor", "array"):
                 places.append((*_memory_of(entry.refer()), (name, "data")))
-        memos = []  # which keep what they hold where it is
+        memos = []  # which are updated in place
         for name, leaf, value in self._inlined(state) if places else ():
             memo: dict[int, Any] = {}
             with payload.by_value(self.send):
@@ -612,7 +612,7 @@ class Replica:
         by_name: dict[int, set[str]] = {}
         for name, leaf in wanted:
             by_name.setdefault(name, set()).add(leaf)
-        code: list[payload.Record] = []  # which comes first, as others may be made by it
+        code: list[payload.Record] = []  # first, because other objects may be made of it
         plain: list[payload.Record] = []
         records: list[payload.Record] = []
         for name, leaves in sorted(by_name.items()):
@@ -687,7 +687,7 @@ class Replica:
         kind = entry.kind
         entry.working -= {leaf.partition(".")[2] for leaf in values if leaf[:2] != "s."}
         for leaf, value in sorted(values.items(), key=lambda each: _ORDER.get(each[0], 1)):
-            if kind == "box" and self._side > 0:  # the node runs the object itself, which nothing can take the place of
+            if kind == "box" and self._side > 0:  # the node runs this very object, which cannot be replaced
                 _write_over(self.thing_of(entry), value)
             else:
                 _put(thing, kind, leaf, value)

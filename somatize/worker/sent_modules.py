@@ -48,7 +48,7 @@ def _place(root: str) -> Path | None:
     """The folder that contains a module or package; None if there is none."""
     try:
         spec = importlib.util.find_spec(root)
-    except (ImportError, ValueError):  # made by hand: it goes by value alone
+    except (ImportError, ValueError):  # a module made by hand goes only by value
         return None
     if spec is None:
         return None
@@ -191,7 +191,7 @@ def here(name: str) -> types.ModuleType | None:
         return None
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit):  # then what came by value is all there is of it
+    except (Exception, SystemExit):  # then only the values that came exist
         return None
 
 
@@ -214,7 +214,7 @@ class _Finder:
         if execute is not None:
 
             def execute_and_update(module: types.ModuleType) -> None:
-                del loader.exec_module  # so that the loader is what it always is
+                del loader.exec_module  # restore the loader
                 execute(module)
                 vars(module).update(_VALUES.get(name, {}))
 

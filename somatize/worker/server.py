@@ -310,7 +310,7 @@ class Server:
         return True
 
     def _interrupted(self, *_: Any) -> None:
-        if self.computing:  # else the trip it was meant for has just ended
+        if self.computing:  # otherwise the trip it was meant for has just ended
             raise KeyboardInterrupt
 
     def _answer(self, message: Message) -> None:
@@ -395,7 +395,7 @@ def trace(error: BaseException) -> str:
         while frames is not None and frames.tb_next is not None and _is_ours(frames.tb_frame.f_code.co_filename):
             frames = frames.tb_next
         return "".join(traceback.format_exception(type(error), error, frames))
-    except Exception:  # an exception may raise when it is looked at
+    except Exception:  # formatting an exception may raise
         return f"{type(error).__name__}, which cannot be shown"
 
 

@@ -110,7 +110,7 @@ class SentObjects:
         self, trip: Trip, lost: list[Lost] | None
     ) -> tuple[dict[str, Any], list[int], Delta | None, dict[str, str] | None]:
         fields: dict[str, Any] = {"forward": trip.forward, "watched": trip.watched, "enters": trip.enters}
-        self._let_go(fields)  # first, as what is gone now is in nothing that is sent
+        self._let_go(fields)  # first, so that nothing that is gone is sent
         if trip.compares is not None:
             fields["compares"] = trip.compares
         if trip.seed is not None:
@@ -505,7 +505,7 @@ class HostConnection(ABC):
             self.refuse_lost(things)
             asked = self.sent.pulls(things)
             if asked["roots"]:
-                held = self.sent.replica.living()  # which is referred to in what comes
+                held = self.sent.replica.living()  # keeps alive what the answer refers to
                 self.sent.pulled(asked, *self.fetched(asked), self.confirmed)
                 del held
 
@@ -514,7 +514,7 @@ class HostConnection(ABC):
         with self.turn.once():
             delta = self.sent.pushes(things)
             if delta is not None and self.is_there():
-                with contextlib.suppress(WorkerDied):  # the next has what is here
+                with contextlib.suppress(WorkerDied):  # the next worker gets the local state
                     self.sent.pushed(delta, self.replaced(delta.buffers))
             if self.lost:
                 replica = self.sent.replica
@@ -593,7 +593,7 @@ def cuts_of_replies(plan: Plan, one: Slice) -> list[int]:
 
 
 def _at(error: Raised, number: int) -> Raised:
-    # For the engine: whose fault it is, and that no node has failed.
+    # For the engine: the step at fault, and that no node failed.
     error.step, error.told = number, True  # type: ignore[attr-defined]
     return error
 

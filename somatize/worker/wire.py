@@ -96,7 +96,7 @@ class Segments:
         self._free: list[_Segment] = []
         self._leased: dict[int, _Segment] = {}
         self._count = 0
-        self._freed: list[int] = []  # of the other end's, those whose map died; appended to by finalizers
+        self._freed: list[int] = []  # ids of the other end's segments that were unmapped; appended to by finalizers
         self._timer: threading.Timer | None = None
         self._closed = False
 
@@ -298,7 +298,7 @@ class Wire:
 
     def _write(self, pieces: list[Any], until: float | None) -> None:
         if len(pieces) <= _FEW and sum([_size(piece) for piece in pieces]) <= _CHUNK:
-            pieces = [b"".join(pieces)]  # with luck gone in one go
+            pieces = [b"".join(pieces)]  # mostly sent by one call
             try:
                 sent = os.write(self.writing, pieces[0])
             except BlockingIOError:
@@ -326,7 +326,7 @@ class Wire:
 
     def receive(self, until: float | None = None) -> Message:
         """The next message. Raises `WireClosed`, `TooLate`, and `Garbled`."""
-        if self._alive is not None and not self._got:  # what is waited for is hardly ever there yet
+        if self._alive is not None and not self._got:  # the data is hardly ever there yet
             self._wait(self._readable, until)
         self._gather(_LENGTH.size, until)
         (length,) = _LENGTH.unpack_from(self._got)
@@ -373,7 +373,7 @@ class Wire:
 
     def _gather(self, size: int, until: float | None) -> None:
         while len(self._got) < size:
-            self.whole = False  # should an interrupt come before what was read is kept
+            self.whole = False  # in case an interrupt comes between reading and keeping
             try:
                 came = os.read(self.reading, _CHUNK)
             except BlockingIOError:
@@ -425,7 +425,7 @@ class Wire:
         if late:
             raise TooLate
         look = _LOOK if until is None else max(1, min(_LOOK, int((until - monotonic()) * 1000) + 1))
-        # What a dead worker said last is still there to be read: it is looked twice.
+        # The last output of a dead worker can still be read, so the descriptor is polled once more.
         if not poll.poll(look) and self._alive is not None and not self._alive() and not poll.poll(0):
             raise WireClosed
 
