@@ -41,7 +41,7 @@ LIMITS = {
     "hops: one look of watch": 120,
 }
 VERBS = re.compile(r"(^|_)\w+(ing|ed|ly)$|^(said|drawn|kept|foreseen|seen|told|held|gathered|byhand|lately)$")
-NOUNS = {"encoding", "drawing", "graph_drawing", "logging"}
+NOUNS = {"encoding", "drawing", "graph_drawing", "logging", "node_tally"}
 
 
 def modules() -> dict[str, Path]:

@@ -130,7 +130,7 @@ class Connection(HostConnection):
         live, self._live = self._live, None
         self.turn, self.carried = TripLock(self.host), None  # the thread that held it is not in this process
         if live is not None:
-            self.ended(f"host {self.host!r} has another worker in a forked process")
+            self.ended(f"host {self.host!r} has another worker in a forked process", forked=True)
             if live.wire.segments is not None:
                 live.wire.segments.forked()
 

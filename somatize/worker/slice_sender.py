@@ -471,7 +471,7 @@ class HostConnection(ABC):
         return self.turn.is_taken()
 
     def loaded(self, trip: Trip, *, whole: bool = False) -> Load:
-        """What a trip has to bring along. Warns once of a worker that was replaced without a loss; raises as `load`."""
+        """As `SentObjects.load`; warns once of a worker that was replaced without a loss."""
         load = self.sent.load(trip, self.lost, whole=whole)
         if self._how:
             warn(f"{self._how}; it had nothing that is not here too, and was replaced")
@@ -487,10 +487,10 @@ class HostConnection(ABC):
             self._learners.update(map(id, things_of(trip)))
             self.sent.warn_of_readers(trip)
 
-    def ended(self, how: str) -> None:
-        """Note that the worker ended, and what it had with it."""
+    def ended(self, how: str, *, forked: bool = False) -> None:
+        """Note that the worker ended, and what it had with it; or is another process' now, without a warning."""
         lost = [] if self.closed else self.sent.lost(how)
-        self._how = "" if lost or self.closed else how
+        self._how = "" if lost or self.closed or forked else how
         self.lost += lost
         self.sent.there.clear()
         self.sent = SentObjects(self.host, self.sent.mode, self.sent.send)

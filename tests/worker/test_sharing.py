@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,19 @@ def test_a_child_has_a_worker_of_its_own_and_its_parents_lives_on(own: Broker) -
     theirs = int(in_a_child(lambda: (WHICH.forward(1, broker=own), own.close())[0]))
     assert theirs != pid
     assert WHICH.forward(1, broker=own) == pid
+
+
+def test_a_child_is_not_warned_of_a_worker_that_is_its_parents(own: Broker) -> None:
+    WHICH.forward(1, broker=own)
+
+    def warned() -> list[str]:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            WHICH.forward(1, broker=own)
+            own.close()
+        return [str(one.message) for one in said]
+
+    assert in_a_child(warned) == "[]"
 
 
 # A fixture holds the broker, so that the child cannot let it go: `_close` is what the finaliser calls.
