@@ -18,8 +18,8 @@ from somatize.store.node_tally import RunTurns
 
 from . import plotly_backend
 from . import theme as themes
-from .graph_layout import LayoutBlock, Wiring, structure_of
-from .graph_picture import Picture, Sights, marked, picture_of, run_notes, title_of
+from .graph_layout import LayoutBlock, Rect, Wiring, structure_of
+from .graph_picture import Picture, Sights, marked, picture_of, rectangle, run_notes, title_of
 from .theme import Theme, counted, cut
 
 if TYPE_CHECKING:
@@ -160,16 +160,8 @@ def overview_picture(
 
 
 def _box(look: Theme, band: Band, top: float, bottom: float) -> dict[str, Any]:
-    return {
-        "type": "rect",
-        "layer": "below",
-        "x0": 0,
-        "x1": _WIDTH,
-        "y0": top,
-        "y1": bottom,
-        "fillcolor": "rgba(128,128,128,0.10)",
-        "line": {"color": look.faint, "width": 1.2, "dash": "solid" if len(band.nodes) == 1 else "dash"},
-    }
+    line = {"color": look.faint, "width": 1.2, "dash": "solid" if len(band.nodes) == 1 else "dash"}
+    return rectangle(Rect(0, top, _WIDTH, bottom), "rgba(128,128,128,0.10)", line)
 
 
 def _names(look: Theme, lines: list[list[str]], tops: list[float], bottoms: list[float]) -> dict[str, Any]:

@@ -427,16 +427,18 @@ def _rects(
     for node, rect in drawn.boxes.items():
         fill = devices[marks[node].device]
         shade = themes.tint(fill, 0.18) if fill else "rgba(128,128,128,0.10)"
-        made.append(_shape(rect, shade, {"color": themes.RED if node in failed else fill or look.faint, "width": 1.2}))
+        colour = themes.RED if node in failed else fill or look.faint
+        made.append(rectangle(rect, shade, {"color": colour, "width": 1.2}))
     return made
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
     shade, dash = ("rgba(128,128,128,0.10)", "solid") if frame.host is not None else ("rgba(0,0,0,0)", "dot")
-    return _shape(frame.rect, shade, {"color": _FRAME, "width": 1, "dash": dash})
+    return rectangle(frame.rect, shade, {"color": _FRAME, "width": 1, "dash": dash})
 
 
-def _shape(rect: Rect, fill: str, line: dict[str, Any]) -> dict[str, Any]:
+def rectangle(rect: Rect, fill: str, line: dict[str, Any]) -> dict[str, Any]:
+    """A rectangle below the traces, as a shape of plotly."""
     corners = {"x0": rect.left, "y0": rect.top, "x1": rect.right, "y1": rect.bottom}
     return {"type": "rect", "layer": "below", **corners, "fillcolor": fill, "line": line}
 
