@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from somatize.errors import UnknownName, nearest
 from somatize.facts import Fact
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.open_store import Opened
@@ -13,9 +15,24 @@ from somatize.store.record_format import OWN, field_path, last_said, unpack
 from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, lines_of, look, path_in
 
 from .forward_reader import Place, opened_at
-from .run_columns import BROKE, GAP, INTERRUPTED, LOST, MOST_WHYS, Columns, Outside, Said, Series, is_silent, is_split
+from .run_columns import (
+    BROKE,
+    CLOCKS,
+    GAP,
+    INTERRUPTED,
+    LOST,
+    MOST_WHYS,
+    Columns,
+    Outside,
+    Said,
+    Series,
+    is_silent,
+    is_split,
+)
 
-_OWN = ("took_us", "nodes")
+WHEN = "\0when"
+"""The series of the times at which forwards were written down, in seconds since 1970; nothing said has this name."""
+_OWN = ("took_us", "nodes", WHEN)
 """Fields that every forward has."""
 
 
@@ -37,23 +54,99 @@ def columns_of(
     stretch: ForwardRange = ForwardRange(),  # noqa: B008
     *,
     unsaid: bool = False,
+    x: str = "forward",
 ) -> Columns:
-    """The forwards of a run in a stretch, with a series for each of the said numbers in `of`.
+    """The forwards of a run in a stretch, with a series for each of the said numbers in `of`, and `x` as their axis.
 
     Names are those `curve` takes; of what streams say there is a series for each stream, in no certain order. A number
     that was given out and never written down is a lost forward. Raises `UnknownName` for what nothing said, unless it
-    may be `unsaid`: then its series is empty.
+    may be `unsaid`: then its series is empty. The x of a forward does not depend on the stretch.
     """
+    if not isinstance(x, str) or not x:
+        raise TypeError(f"x= is 'forward', 'time', 'elapsed' or the name of a number such as 'epoch', not {x!r}")
     with opened_at(store) as opened:
-        return _settled(opened, run, of, stretch, unsaid=unsaid)
+        if x == "forward":
+            return _settled(opened, run, of, stretch, None, unsaid=unsaid)
+        axis = WHEN if x in CLOCKS else x
+        columns = on_axis(_settled(opened, run, of, ForwardRange(), axis, unsaid=unsaid), x)
+    return _in_order(columns, stretch)
 
 
-def _settled(opened: Opened, run: str | None, of: Sequence[str], stretch: ForwardRange, *, unsaid: bool) -> Columns:
+def x_values(store: Place, run: str | None, x: str) -> array[float]:
+    """The x of each forward of a run, by its number; NaN where it has none.
+
+    `x` is ``time`` (seconds since 1970), ``elapsed`` (seconds in which the run was recorded, without the gaps between
+    launches), ``forward``, or the name of a number as `curve` takes it. Between two forwards of one writer that said
+    the number, x is interpolated by the number of the forward; before the first and after the last there is none.
+    Raises `UnknownName`. Reads columns if the number was summarised, else every fact.
+    """
+    columns = columns_of(store, run, [], x=x)
+    found = array("d", [GAP]) * (1 + max(columns.forwards, default=-1))
+    for forward, value in zip(columns.forwards, columns.at, strict=True):
+        found[forward] = value
+    return found
+
+
+def on_axis(columns: Columns, x: str) -> Columns:
+    """The forwards that have an x, in order; `columns.axis` has what was said of it, or when each was written down."""
+    axis, segments = columns.axis, columns.segments()
+    assert axis is not None
+    if x == "elapsed":
+        _take_out_gaps(columns, axis.values, segments)
+    for rows in segments:
+        _interpolate(axis.values, columns.forwards, rows)
+    kept = [row for row, value in enumerate(axis.values) if value == value]
+    made = columns if len(kept) == len(columns) else _sorted(columns, kept)
+    made.off_axis = len(columns) - len(kept)
+    assert made.axis is not None
+    made.axis.of = x
+    return made
+
+
+def _interpolate(values: array[float], forwards: Sequence[int], rows: Sequence[int]) -> None:
+    """Put numbers in the gaps of these rows that have a number before and after them."""
+    before = -1
+    for place, row in enumerate(rows):
+        if values[row] != values[row]:
+            continue
+        if 0 <= before < place - 1:
+            start, low, high = rows[before], values[rows[before]], values[row]
+            whole = forwards[row] - forwards[start]
+            for gap in rows[before + 1 : place]:
+                done = forwards[gap] - forwards[start]
+                value = low + (high - low) * done / whole
+                if value - value != 0.0:  # the difference is beyond a float, the value is not
+                    value = low * (1 - done / whole) + high * (done / whole)
+                values[gap] = min(max(value, min(low, high)), max(low, high))
+        before = place
+
+
+def _take_out_gaps(columns: Columns, when: array[float], segments: Sequence[Sequence[int]]) -> None:
+    """Make times the seconds since the run began, without those between the last row of a writer and the next."""
+    spans = []
+    for rows in segments:
+        known = [row for row in rows if when[row] == when[row]]
+        took = (columns.took_us[row] for row in known)
+        begins = [when[row] - (us / 1e6 if us == us else 0.0) for row, us in zip(known, took, strict=True)]
+        if known:
+            spans.append((min(begins), max(when[row] for row in known), known))
+    spans.sort(key=lambda span: span[:2])
+    passed, end = 0.0, -math.inf
+    for begin, until, known in spans:
+        passed += max(0.0, begin - end) if end > -math.inf else begin
+        for row in known:
+            when[row] -= passed
+        end = max(end, until)
+
+
+def _settled(
+    opened: Opened, run: str | None, of: Sequence[str], stretch: ForwardRange, axis: str | None, *, unsaid: bool
+) -> Columns:
     """Look once more for missing forwards, as `reader.forwards` does; those still missing are lost."""
 
     def work(view: StoreSnapshot) -> tuple[Columns, int]:
         lines = lines_of(view, run)
-        return _read(lines, of, stretch, unsaid=unsaid), lines.highest()
+        return _read(lines, of, stretch, axis, unsaid=unsaid), lines.highest()
 
     columns, highest = look(opened, work)
     if len(columns) == max(0, stretch.end(highest) + 1 - stretch.since):
@@ -73,26 +166,39 @@ def _append_lost(columns: Columns, forward: int) -> None:
     columns.states.append(LOST)
     columns.took_us.append(GAP)
     columns.writers.append(columns.writers[min(at - 1, forward)] if at else 0)  # nobody's; it begins no segment
-    for series in columns.series:
+    for series in columns.series if columns.axis is None else [*columns.series, columns.axis]:
         series.append(None)
 
 
-def _read(lines: RunLines, of: Sequence[str], stretch: ForwardRange, *, unsaid: bool) -> Columns:
+def _read(lines: RunLines, of: Sequence[str], stretch: ForwardRange, axis: str | None, *, unsaid: bool) -> Columns:
     columns = Columns.of(lines.name, [name for name in of if not is_split(name)])
     streams = [Said(name) for name in of if is_split(name)]
     for series in columns.series:
         series.path = lines.path_of(series.of) if unsaid else path_in(lines, series.of)
+    if axis is not None:
+        columns.series.append(Series(axis))
+        if axis != WHEN:
+            columns.series[-1].path = lines.path_of(axis) if unsaid else _axis_path(lines, axis)
     for block in lines.blocks(stretch.since):
         if stretch.until is not None and block.forwards[0] > stretch.until:
             break
         _take_block(columns, streams, lines, block)
     for line in lines.lines.values():
         _take_line(columns, streams, lines, line)
+    columns.axis = columns.series.pop() if axis is not None else None
     _by_stream(columns, streams, of)
     columns = _in_order(columns, stretch)
     _explain(columns, lines)
     _hear_outside(columns, lines)
     return columns
+
+
+def _axis_path(lines: RunLines, axis: str) -> str:
+    """The path of the number that is x. Raises `UnknownName`, which names the nearest axis or number."""
+    try:
+        return path_in(lines, axis)
+    except UnknownName as error:
+        raise UnknownName(f"x={axis!r}: {error.args[0]}{nearest(axis, ['forward', *CLOCKS])}") from None
 
 
 def _by_stream(columns: Columns, streams: Sequence[Said], of: Sequence[str]) -> None:
@@ -106,6 +212,7 @@ def _take_block(columns: Columns, streams: Sequence[Said], lines: RunLines, bloc
     try:
         states, took = bytes(block.chunk.integers("state")), array("d", block.chunk.integers("took_us"))
         nodes = block.chunk.integers("nodes")
+        whens = block.chunk.integers("when") if any(series.name == WHEN for series in columns.series) else ()
     except BadValue as error:
         lines.damaged(block, error)
         return
@@ -115,7 +222,9 @@ def _take_block(columns: Columns, streams: Sequence[Said], lines: RunLines, bloc
     columns.writers.extend(array("q", [block.writer]) * len(took))
     scanned = []
     for series in columns.series:
-        if series.name in _OWN:
+        if series.name == WHEN:
+            series.extend(array("d", [us / 1e6 if us > 0 else GAP for us in whens]))
+        elif series.name in _OWN:
             series.extend(array("d", nodes) if series.name == "nodes" else columns.took_us[-len(took) :])
         elif not _take_column(series, lines, block):
             scanned.append(series)
@@ -191,7 +300,9 @@ def _take_line(columns: Columns, streams: Sequence[Said], lines: RunLines, line:
     told: list[Fact] | None = None
     for series in columns.series:
         path = series.path
-        if series.name in _OWN:
+        if series.name == WHEN:
+            series.append(repr(line.when / 1e6) if line.when > 0 else None)
+        elif series.name in _OWN:
             took = str(line.took_us) if line.took_us >= 0 else None
             series.append(took if series.name == "took_us" else str(line.nodes))
         elif lines.has_column(line.forward, path):
@@ -257,9 +368,11 @@ def _sorted(columns: Columns, rows: list[int]) -> Columns:
     made.took_us = array("d", [columns.took_us[row] for row in rows])
     made.writers = array("q", [columns.writers[row] for row in rows])
     made.series = [_sorted_series(series, rows) for series in columns.series]
+    made.axis = None if columns.axis is None else _sorted_series(columns.axis, rows)
     place = {row: at for at, row in enumerate(rows)}
     made.whys = {place[row]: why for row, why in columns.whys.items() if row in place}
     made.outside, made.said_outside = columns.outside, columns.said_outside
+    made.off_axis = columns.off_axis
     return made
 
 

@@ -22,9 +22,9 @@ from somatize.store.open_store import Opened
 from somatize.store.record_format import OWN, field_path, last_said, number, unpack
 from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, first_of, lines_of, look, path_in
 
-from .column_reader import columns_of
+from .column_reader import columns_of, x_values
 from .forward_reader import Pages, Place, all_rows, check_range, opened_at, told_in
-from .run_columns import LOST, OPEN
+from .run_columns import CLOCKS, LOST, OPEN
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")
@@ -109,8 +109,14 @@ def _node_row(spent: Spent) -> dict[str, Any]:
 
 
 def curve(
-    store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
-) -> list[tuple[int, float]]:
+    store: Place,
+    run: str | None = None,
+    of: str = "loss",
+    *,
+    last: int | None = None,
+    since: int | None = None,
+    x: str = "forward",
+) -> list[tuple[Any, float]]:
     """The points of a said number over the forwards of a run: ``(forward, value)``, by number.
 
     ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` the field of any fact, ``"val.loss"`` the `loss` of `val`
@@ -120,25 +126,42 @@ def curve(
     each forward has its own number: nothing is replaced. Raises `UnknownName` for what nothing in the run said; the
     loss may be missing.
 
+    With `x` the points are ``(x, value)``, still in the order of forwards: ``"time"`` in seconds since 1970, when the
+    forward was written down; ``"elapsed"`` in seconds without the gaps between launches; or the name of a number, such
+    as ``"epoch"`` or ``"loss.step"``. Between two forwards of one writer that said the number, x is interpolated by the
+    number of the forward; points before the first and after the last are left out.
+
     Values are floats: a whole number beyond 2**53 is rounded, and one beyond 1.8e308 is infinite; `facts` has the text.
     """
     check_range(last, since)
     with opened_at(store) as opened:
-        return look(opened, lambda view: _points_of(lines_of(view, run), of, last, since))
+        points = look(opened, lambda view: _points_of(lines_of(view, run), of, last, since))
+    if x == "forward":
+        return points
+    at = x_values(store, run, x)
+    return [(at[n], value) for n, value in points if n < len(at) and at[n] == at[n]]  # NaN: it has no x
 
 
 def curve_costs(
-    store: Place, run: str | None = None, of: str = "loss", *, last: int | None = None, since: int | None = None
+    store: Place,
+    run: str | None = None,
+    of: str = "loss",
+    *,
+    last: int | None = None,
+    since: int | None = None,
+    x: str = "forward",
 ) -> str:
     """The cost of `curve` with the same arguments: a ``"scan"`` of columns, or a ``"fetch"`` of each record's facts."""
     check_range(last, since)
+    if x not in ("forward", *CLOCKS) and curve_costs(store, run, x) == "fetch":
+        return "fetch"
     if of in _NUMBERS:
         return "scan"
     with opened_at(store) as opened:
         return look(opened, lambda view: _costs(lines_of(view, run), of, last, since))
 
 
-def _points_of(lines: RunLines, of: str, last: int | None, since: int | None) -> list[tuple[int, float]]:
+def _points_of(lines: RunLines, of: str, last: int | None, since: int | None) -> list[tuple[Any, float]]:
     path = path_in(lines, of)
     return _points(lines, path, last, since)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from somatize.facts import Fact
@@ -215,6 +217,12 @@ def is_silent(series: Series) -> bool:
 
 __all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "STATES", "WORDS", "Columns", "Series"]
 
+CLOCKS = ("time", "elapsed")
+"""The axes that are no said number, beside that of forwards."""
+
+MOST_CUTS = 500
+"""In how many places at most a line begins anew because x goes back there."""
+
 MOST_WHYS = 100
 """The number of broken forwards, the last ones, whose errors a figure shows."""
 
@@ -326,6 +334,10 @@ class Columns:
     outside: list[Columns] = field(default_factory=list)
     said_outside: dict[str, int] = field(default_factory=dict)
     asked: int = 0
+    axis: Series | None = None
+    """The x of each row, on another axis than that of forwards."""
+    off_axis: int = 0
+    """The number of forwards that were left out because they have no x."""
 
     @classmethod
     def of(cls, run: str, names: Iterable[str]) -> Columns:
@@ -334,6 +346,30 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.forwards)
+
+    @property
+    def at(self) -> array[int] | array[float]:
+        """The x of each row: the number of the forward, or what `axis` has."""
+        return self.forwards if self.axis is None else self.axis.values
+
+    def back(self) -> list[int]:
+        """The rows at which x is lower than in the row before of the same writer; none on an axis of time."""
+        if self.axis is None or self.axis.of in CLOCKS:
+            return []
+        x = self.axis.values
+        return sorted(row for rows in self.segments() for before, row in pairwise(rows) if x[row] < x[before])
+
+    def lines(self) -> Sequence[Sequence[int]]:
+        """The rows that are joined by a line: the segments, cut where x goes back, unless that is nearly everywhere."""
+        back = self.back()
+        if not 0 < len(back) <= MOST_CUTS:
+            return self.segments()
+        found: list[Sequence[int]] = []
+        for rows in self.segments():
+            places = ((bisect_left(rows, row), row) for row in back)
+            cuts = [place for place, row in places if place < len(rows) and rows[place] == row]
+            found += [rows[start:end] for start, end in pairwise([0, *cuts, len(rows)])]
+        return found
 
     def segments(self) -> list[range] | list[array[int]]:
         """The rows of each segment, in the order in which the segments begin."""
