@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,8 +22,9 @@ from datetime import date, time
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from tempfile import TemporaryFile
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import IO, Any
 
 import msgpack
 
@@ -171,17 +173,33 @@ def _git(*, diff: bool) -> dict[str, Any] | None:
 
 
 def _asked(*words: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    # Workers of a loader may be forked at this moment. They would inherit the end of a pipe, also of the one that Popen
+    # makes unless it may spawn with close_fds=False, which would then stay open as long as they live; and the locks of
+    # a module such as tempfile, for ever.
     try:
-        answer = subprocess.run(
-            ["git", "--no-optional-locks", *words],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE,
-            check=False,
-        )
+        with _memory() as said:
+            answer = subprocess.run(
+                [git, "--no-optional-locks", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.DEVNULL,
+                timeout=_PATIENCE,
+                check=False,
+                close_fds=False,
+            )
+            said.seek(0)
+            return said.read().decode("utf-8", "replace") if answer.returncode == 0 else None
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.decode("utf-8", "replace") if answer.returncode == 0 else None
+
+
+def _memory() -> IO[bytes]:
+    """A file without a name."""
+    memory = getattr(os, "memfd_create", None)
+    return TemporaryFile() if memory is None else os.fdopen(memory("git"), "w+b")
 
 
 def graph_provenance(graph: Any) -> tuple[str, dict[str, Any]]:

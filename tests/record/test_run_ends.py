@@ -230,3 +230,32 @@ os._exit(1)
     with Store(place) as store:
         Recorder(store, run="later").close()
         assert runs(store)[0]["why"] == "too slow"
+
+
+FORKING = """
+import os, signal, sys, threading
+from somatize import Recorder, Store
+made, workers = os.pipe, []
+
+def forks(*given):
+    # As the workers of a loader are, that are forked in the moment in which git is started.
+    ends = made(*given)
+    if threading.current_thread() is not threading.main_thread():
+        workers.append(os.fork())
+        if not workers[-1]:
+            signal.pause()
+    return ends
+
+os.pipe = os.pipe2 = forks
+Recorder(Store(sys.argv[1]), run="r").close()
+for worker in workers:
+    os.kill(worker, signal.SIGKILL)
+"""
+
+
+def test_a_recorder_does_not_wait_for_workers_that_are_forked_while_it_asks_git(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    words = ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "m"]
+    subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", FORKING, "s"], cwd=tmp_path, timeout=120, check=True)
+    assert len(about(tmp_path / "s")["git"]["commit"]) == 40
