@@ -107,18 +107,27 @@ def check(path: Path, answer: Answer) -> None:
     answer.say(f"{path}: all is well, {answers.size(size)} on the disk")
 
 
-@click.command(cls=ReadingCommand, examples=("forget runs/ tuesday", "forget runs/ try-1 try-2 --yes"))
+@click.command(cls=ReadingCommand, examples=("forget runs/ tuesday", "forget runs/ --where 'state == failed'"))
 @path_argument
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunName())
+@click.argument("runs", metavar="[RUN...]", nargs=-1, type=RunName())
+@click.option("--where", metavar="CONDITION", help="Those runs instead: state == failed and run ~ 'sweep/*'.")
 @yes_option
 @answering
-def forget(path: Path, runs: tuple[str, ...], yes: bool, answer: Answer) -> None:
+def forget(path: Path, runs: tuple[str, ...], where: str | None, yes: bool, answer: Answer) -> None:
     """Take runs away with all that was recorded in them: all of those named, or none. Kept results stay.
 
     The space is used again by what is recorded next; `somatize compact` gives it back to the disk.
     """
+    from somatize import record
+
+    if bool(runs) == (where is not None):
+        raise click.UsageError("Say which runs are to go: their names, or a condition with --where.")
     with writing(path) as store:
         names = [run_named(store, run) for run in dict.fromkeys(runs)]
+        if where is not None:
+            names = [row["run"] for row in record.runs(store, where=where)]
+            if not names:
+                raise Refused(f"no run of {path} meets {where!r}; nothing was done")
         _refuse_recorded(store, names)
         rows = _weighed(store, names)
         forwards, size = (sum(row[field] for row in rows) for field in ("forwards", "bytes"))

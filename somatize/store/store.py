@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -212,14 +213,26 @@ class Store:
         return check(self.opened)
 
     @_as_store_errors
-    def forget(self, run: str | Iterable[str]) -> None:
-        """Delete one run, or several in one transaction. Their space is reused. Others may read meanwhile.
+    def forget(
+        self, run: str | Iterable[str] | None = None, *, where: str | Callable[[Mapping[str, Any]], bool] | None = None
+    ) -> list[str]:
+        """Delete one run, or several in one transaction; returns their names. Others may read meanwhile.
 
-        Raises `UnknownRun`, and `RecordError` for a run that a recorder has open.
+        With `where` also the runs that meet a condition, given as in `somatize.record.runs`. The space is reused.
+        Raises `BadFilter`, `UnknownRun`, and `RecordError` for a run that a recorder has open; then none is deleted.
+        Raises ValueError without an argument.
         """
         from .maintenance import forget
 
-        forget(self.opened, [run] if isinstance(run, str) else run)
+        if run is None and where is None:
+            raise ValueError("forget() needs to know what: a run, several, or where='state == failed'")
+        names = [run] if isinstance(run, str) else list(run or ())
+        if where is not None:
+            # `record` lies above the store: it is imported by name, as a Status does with `ui`, and only for this.
+            names += [row["run"] for row in import_module("somatize.record").runs(self, where=where)]
+        names = list(dict.fromkeys(names))
+        forget(self.opened, names)
+        return names
 
     @_as_store_errors
     def rename(self, run: str, to: str) -> None:

@@ -37,6 +37,17 @@ def test_forget_with_yes_does_it_and_says_so(changing):
     assert call("check", changing).stdout.startswith(f"{changing}: all is well, ")
 
 
+def test_forget_by_condition_shows_the_runs_and_asks(changing):
+    condition = f"run == '{NAMES[0]}' or run == '{NAMES[3]}'"
+    asked = call("forget", changing, "--where", condition, code=5).stderr
+    assert f"({NAMES[0]}, {NAMES[3]}); nothing was done" in asked
+    assert "nothing was done" in call("forget", changing, "--where", "run == nine", "--yes", code=5).stderr
+    assert "a condition with --where" in call("forget", changing, NAMES[0], "--where", condition, code=2).stderr
+    assert "a condition with --where" in call("forget", changing, code=2).stderr
+    call("forget", changing, "--where", condition, "--yes")
+    assert names(changing) == NAMES[1:3]
+
+
 def test_forget_answers_programs(changing):
     with Store(changing) as store:
         sizes = size_of_runs(store.opened, NAMES)

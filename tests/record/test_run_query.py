@@ -412,3 +412,23 @@ def test_a_run_that_is_continued_is_told_and_may_be_refused(store: Store, caplog
         Recorder(store, "s", resume="often")
     Recorder(store, "s", resume="never").close()
     assert names(store) == ["r", "s"]
+
+
+def test_forget_takes_a_condition_and_returns_what_went(several: Store) -> None:
+    assert several.forget(where='run ~ "none/*"') == []
+    with pytest.raises(BadFilter):
+        several.forget(where="config.optim.lr <")
+    with pytest.raises(ValueError, match="needs to know what"):
+        several.forget()
+    assert several.forget(where=lambda row: row.get("config.optim.lr") == 0.01) == ["sweep/b"]
+    assert several.forget("other", where='state == "failed"') == ["other", "sweep/c"]
+    assert names(several) == ["sweep/a"]
+    assert several.check() == []
+
+
+def test_forget_by_condition_refuses_a_run_that_is_recorded_and_takes_none(several: Store) -> None:
+    with Recorder(several, "going"), pytest.raises(RecordError, match="'going' of .* is being recorded to"):
+        several.forget(where="forwards >= 0")
+    assert len(names(several)) == 5
+    with Recorder(several, "going"):
+        assert several.forget(where="state != running and forwards > 0") == ["sweep/a", "sweep/b"]
