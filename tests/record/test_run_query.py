@@ -427,7 +427,7 @@ def test_forget_takes_a_condition_and_returns_what_went(several: Store) -> None:
 
 
 def test_forget_by_condition_refuses_a_run_that_is_recorded_and_takes_none(several: Store) -> None:
-    with Recorder(several, "going"), pytest.raises(RecordError, match="'going' of .* is being recorded to"):
+    with Recorder(several, "going"), pytest.raises(RecordError, match=r"'going' of .* is being recorded to"):
         several.forget(where="forwards >= 0")
     assert len(names(several)) == 5
     with Recorder(several, "going"):
