@@ -16,6 +16,7 @@ from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, lin
 
 from .forward_reader import Place, opened_at
 from .run_columns import (
+    AXES,
     BROKE,
     CLOCKS,
     GAP,
@@ -173,19 +174,19 @@ def _append_lost(columns: Columns, forward: int) -> None:
 def _read(lines: RunLines, of: Sequence[str], stretch: ForwardRange, axis: str | None, *, unsaid: bool) -> Columns:
     columns = Columns.of(lines.name, [name for name in of if not is_split(name)])
     streams = [Said(name) for name in of if is_split(name)]
+    said = Series(axis) if axis is not None else None
+    if said is not None and axis != WHEN:
+        said.path = lines.path_of(said.of) if unsaid else _axis_path(lines, said.of)
     for series in columns.series:
         series.path = lines.path_of(series.of) if unsaid else path_in(lines, series.of)
-    if axis is not None:
-        columns.series.append(Series(axis))
-        if axis != WHEN:
-            columns.series[-1].path = lines.path_of(axis) if unsaid else _axis_path(lines, axis)
+    columns.series += [said] if said is not None else []
     for block in lines.blocks(stretch.since):
         if stretch.until is not None and block.forwards[0] > stretch.until:
             break
         _take_block(columns, streams, lines, block)
     for line in lines.lines.values():
         _take_line(columns, streams, lines, line)
-    columns.axis = columns.series.pop() if axis is not None else None
+    columns.axis = columns.series.pop() if said is not None else None
     _by_stream(columns, streams, of)
     columns = _in_order(columns, stretch)
     _explain(columns, lines)
@@ -198,7 +199,7 @@ def _axis_path(lines: RunLines, axis: str) -> str:
     try:
         return path_in(lines, axis)
     except UnknownName as error:
-        raise UnknownName(f"x={axis!r}: {error.args[0]}{nearest(axis, ['forward', *CLOCKS])}") from None
+        raise UnknownName(f"x={axis!r}: {error.args[0]}{nearest(axis, list(AXES))}") from None
 
 
 def _by_stream(columns: Columns, streams: Sequence[Said], of: Sequence[str]) -> None:
