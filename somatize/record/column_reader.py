@@ -99,6 +99,7 @@ def on_axis(columns: Columns, x: str) -> Columns:
     kept = [row for row, value in enumerate(axis.values) if value == value]
     made = columns if len(kept) == len(columns) else _sorted(columns, kept)
     made.off_axis = len(columns) - len(kept)
+    made.asked, made.left_out = columns.asked, columns.left_out
     assert made.axis is not None
     made.axis.of = x
     return made
@@ -367,7 +368,7 @@ def _sorted(columns: Columns, rows: list[int]) -> Columns:
     made.forwards = array("q", [columns.forwards[row] for row in rows])
     made.states = bytearray([columns.states[row] for row in rows])
     made.took_us = array("d", [columns.took_us[row] for row in rows])
-    made.writers = array("q", [columns.writers[row] for row in rows])
+    made.writers = array("q", [columns.writers[row] for row in rows if columns.writers])
     made.series = [_sorted_series(series, rows) for series in columns.series]
     made.axis = None if columns.axis is None else _sorted_series(columns.axis, rows)
     place = {row: at for at, row in enumerate(rows)}

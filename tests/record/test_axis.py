@@ -1,6 +1,7 @@
 """x= of curves: a number that was said, or time, in place of the number of the forward."""
 
 import math
+import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import UnknownName
-from somatize.record import curve, curve_costs, forwards, progress
+from somatize.record import Live, curve, curve_costs, forwards, page, progress
 
 GRAPH = Graph.somatize(node(abs))
 STEPS = st.none() | st.integers(-20, 20).map(float) | st.sampled_from([math.nan, math.inf, 1.5e308, -1.5e308])
@@ -169,3 +170,32 @@ def test_the_axes_of_time_and_elapsed(tmp_path):
     wanted = [x * size for x, _ in curve(store, "r", x="elapsed")]
     assert [x for line in lines_of(elapsed) for x, _ in line] == pytest.approx(wanted)
     assert [len(line) for line in lines_of(elapsed)] == [4, 3]
+
+
+@pytest.mark.parametrize("x", ["step", "loss.step", "time", "elapsed"])
+def test_a_live_draws_what_progress_draws_of_the_same_facts(tmp_path, x):
+    store, live = Store(tmp_path / "s"), Live("r", x=x)
+    steps = [None, 0, None, 2, 3, 1, 2, None]
+    with Recorder(store, run="r", summarising=["loss", "step"]) as recorder:
+        for count, step in enumerate(steps):
+            GRAPH.forward(1, watching=[recorder, live])
+            for watcher in (recorder, live):
+                watcher({"fact": "loss", "value": count, "step": -count})
+                if step is not None:
+                    watcher({"fact": "step", "value": step})
+    stored, seen = progress(store, "r", x=x, smooth=0), live.figure()
+    assert notes_of(seen) == notes_of(stored)
+    numbers = [[(y if x in ("time", "elapsed") else (at, y)) for at, y in line] for line in lines_of(stored)]
+    assert [[(y if x in ("time", "elapsed") else (at, y)) for at, y in line] for line in lines_of(seen)] == numbers
+    assert lines_of(pickle.loads(pickle.dumps(live)).figure()) == lines_of(seen)
+
+
+def test_a_page_has_its_curves_over_x_and_its_tables_of_all_forwards(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [[None, 0, 1, 2, None]])
+    html = page(store, "r", tmp_path / "page.html", x="step").read_text()
+    assert "2 forwards left out" in html
+    assert html.partition('<section id="forwards"')[2].partition("</section>")[0].count("<tr") == 6
+    with pytest.raises(UnknownName, match="did you mean 'step'"):
+        page(store, "r", tmp_path / "other.html", x="stpe")
+    assert not (tmp_path / "other.html").exists()
