@@ -1,14 +1,16 @@
-"""The pictures of the README, drawn again: `python tests/pictures.py`, with the dev group and Chromium."""
+"""The pictures of the documentation, drawn again: `python tests/pictures.py`, with the dev group and Chromium."""
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from somatize import Graph, Node, Recorder, Store
-from somatize.record import progress, spent
+from somatize import Graph, Node, Recorder, Store, node
+from somatize.record import progress, spent, sweep
 
 HERE = Path(__file__).parents[1] / "docs" / "pictures"
 
@@ -58,9 +60,46 @@ def declared() -> Graph:
     )
 
 
+def swept() -> Store:
+    """Sixty runs over four keys, of which some diverged, and one that was said to have failed."""
+    store = Store(tempfile.mkdtemp())
+    graph = Graph.somatize(Step(0).named("learn"))
+    for place in range(60):
+        rate, width = 10 ** random.uniform(-4, -0.5), random.choice([32, 64, 128, 256])
+        config = {"optim": {"lr": rate, "name": random.choice(["sgd", "adam"])}, "width": width}
+        if place % 3:
+            config["dropout"] = random.choice([0.0, 0.1, 0.3])
+        reached = 0.9 - 0.06 * (math.log10(rate) + 2.2) ** 2 + 0.02 * math.log2(width / 64) + random.gauss(0, 0.015)
+        with Recorder(store, run=f"lr/{place:02}", summarising=["val.accuracy"], config=config) as recorder:
+            graph.forward(0, watching=recorder)
+            recorder({"fact": "val.accuracy", "value": math.nan if rate > 0.2 else reached})
+            if rate > 0.2:
+                recorder.end("failed", why="FloatingPointError: the loss is nan")
+    return store
+
+
+def kept() -> tuple[Graph, Store]:
+    """A run with results that were recalled and a node that failed."""
+    store = Store(tempfile.mkdtemp())
+    graph = Graph.somatize(
+        node(lambda step: step + 0).named("load").frozen().cached()
+        >> (Step(0.8).named("augment") | Step(0.2, breaks=True).named("labels"))
+        >> node(len).named("collate")
+        >> Step(2.0).named("learn").on("cpu")
+    )
+    with Recorder(store, run="tuesday") as recorder:
+        for step in range(300):
+            with suppress(ValueError):
+                graph.forward(step % 150, watching=recorder, store=store)
+    return graph, store
+
+
 if __name__ == "__main__":
     random.seed(3)
     store = trained()
     progress(store).write_image(HERE / "progress.png", width=860, scale=2)
     spent(store).write_image(HERE / "spent.png", width=860, scale=2)
     declared().figure().write_image(HERE / "graph.png", scale=2)
+    sweep(swept(), "val.accuracy", mode="max").write_image(HERE / "sweep.png", width=860)
+    drawn, store = kept()
+    drawn.figure(store=store).write_image(HERE / "run-graph.png", scale=2)

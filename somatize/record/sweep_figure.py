@@ -418,6 +418,7 @@ def _tick(look: Theme, axis: int, at: float, words: str, *, last: bool) -> dict[
         "xref": "x",
         "yref": "y",
         "xanchor": "left" if last else "right",
+        "yanchor": "middle" if last else "bottom",
         "xshift": 4 if last else -4,
         "showarrow": False,
         "borderpad": 0,

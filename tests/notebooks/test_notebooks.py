@@ -38,8 +38,8 @@ def test_it_names_no_place_of_the_machine_it_ran_on(name: str) -> None:
     assert re.findall(r"/(?:home|root|Users|work)/[\w./-]+", (NOTEBOOKS / name).read_text()) == []
 
 
-BY_NAME = ("04-a-node-elsewhere.ipynb", "05-training-watched.ipynb")
-"""Run by `make slow`: one starts a Ray, the other loads torch and draws as much as the second notebook does."""
+BY_NAME = ("04-a-node-elsewhere.ipynb", "05-training-watched.ipynb", "06-comparing-runs.ipynb")
+"""Run by `make slow`: one starts a Ray, the others load torch and draw as much as the second notebook does."""
 
 
 @pytest.mark.timeout(300)
