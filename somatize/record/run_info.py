@@ -37,7 +37,7 @@ from somatize.store import record_format
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, Stored, lines_of, look
-from somatize.store.run_summary import KILLED, RUNNING, WriterEnd, flat, writer_ends
+from somatize.store.run_summary import KILLED, RUNNING, WriterEnd, flat, why_killed, writer_ends
 
 from .forward_reader import Place, opened_at
 
@@ -361,7 +361,7 @@ def _masked(value: Any, key: str = "") -> Any:
 
 
 _GRAPH, _CODE = "graph ", "code "
-_HIDDEN = frozenset({"run", "name", "fields"})
+_HIDDEN = frozenset({"run", "name", "fields", "machine_id", "oom"})
 
 
 def about(store: Place, run: str | None = None) -> dict[str, Any]:
@@ -450,6 +450,7 @@ def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, *, alive:
     state, why, when = said.pop("end", None) or (("", "", 0) if end is None else (end.state, end.why, end.when))
     if not state:
         state, when = (RUNNING, 0) if alive else (KILLED, when or heard)
+        why = "" if alive else why_killed(known)
     if isinstance(said.get("argv"), list):
         said["argv"] = masked(list(map(str, said["argv"])))
     graphs = {key: value for key, value in said.items() if key.startswith(_GRAPH)}

@@ -443,11 +443,12 @@ def commit_rows(
     *,
     closed: bool = False,
     heard: int = 0,
+    why: str = "",
 ) -> None:
     """Store the rows of a stretch of a journal and, in the same transaction, the position it ends at.
 
-    A writer that is `closed` and did not say how it ended was killed; `heard` is when it last wrote, in µs since 1970,
-    if that is known.
+    A writer that is `closed` and did not say how it ended was killed, `why` says by what; `heard` is when it last wrote,
+    in µs since 1970, if that is known.
     """
     run_key = record_format.run_key(run)
     if txn.get(run_key) is None:
@@ -462,7 +463,7 @@ def commit_rows(
     end = WriterEnd.of(gathered.writer, about)
     if closed and not heard:
         heard = record_format.unpack_run(run_key, txn.get(run_key) or b"").last or end.opened
-    state, why, when = known.get("end") or ((KILLED, "", heard) if closed else ("", "", 0))
+    state, why, when = known.get("end") or ((KILLED, why, heard) if closed else ("", "", 0))
     summary.note_writer(end._replace(state=state, why=why, when=when))
     if gathered.about:
         summary.add_info(gathered.about, about.get("opened", 0))

@@ -6,7 +6,6 @@ All of this holds one lock of the store, so that two processes that open a run a
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from .open_store import Opened, Reference, in_service_thread, journal_files
 from .record_format import RunInfo
 from .rows import JournalRows
 from .run_reader import find_run, writer_info
+from .run_summary import origin, why_killed
 from .writer import Writer
 
 _SLICE = 4 << 20
@@ -106,8 +106,7 @@ def identity(parent: int = 0) -> dict[str, Any]:
         **({"parent": parent} if parent else {}),
         **({"rank": encodable(rank)} if rank else {}),
         "pid": os.getpid(),
-        "host": encodable(socket.gethostname()),
-        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        **origin(),
         "started": _started(),
         "opened": time.time_ns() // 1000,
         "argv0": encodable(sys.argv[0]) if sys.argv else "",
@@ -261,6 +260,7 @@ def _recover_rest(
             return
         at = known.offset
     heard = 0
+    why = why_killed(about)
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = JournalRows(writer, about["fields"], generation)
@@ -271,7 +271,7 @@ def _recover_rest(
         closed = last_one and not gathered.read_to
         taken = (generation, at)
         opened.records.write(
-            lambda txn: commit_rows(txn, about["run"], gathered, taken, about, closed=closed, heard=heard)  # noqa: B023
+            lambda txn: commit_rows(txn, about["run"], gathered, taken, about, closed=closed, heard=heard, why=why)  # noqa: B023
         )
         if not gathered.read_to:
             return

@@ -27,7 +27,18 @@ from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, journal_files
 from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, number, parted_path, readings, unpack
 from .rows import TaskFact, find_chunk, open_tasks_after, stored_open_tasks
-from .run_summary import NumberTotal, RunSummary, WriterEnd, number_columns, run_end, summed_up, total_of, writer_ends
+from .run_summary import (
+    KILLED,
+    NumberTotal,
+    RunSummary,
+    WriterEnd,
+    number_columns,
+    run_end,
+    summed_up,
+    total_of,
+    why_killed,
+    writer_ends,
+)
 
 _STAMPS = frozenset({"fact", "node", "host", "device"})
 
@@ -179,6 +190,8 @@ class RunLines:
                     made.add_info(said, tail.about.get("opened", 0))
                     heard = known.when or tail.gathered.heard() or self.info.last or known.opened
                     state, why, when = said.get("end") or (known.state, known.why, heard)
+                    if not state and not self.view.is_alive(tail.writer):
+                        state, why = KILLED, why_killed(tail.about)
                     ends[tail.writer] = known._replace(state=state, why=why, when=when)
             made.end = run_end(ends.values(), [one for one in ends if self.view.is_alive(one)])
         if (read or not tails) and (self.lines or self.late):

@@ -7,10 +7,12 @@ a `WriterEnd`; the ends of all writers of the last launch decide how the run end
 from __future__ import annotations
 
 import math
+import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
@@ -54,6 +56,72 @@ def pack_end(state: str, why: str) -> bytes:
     """The packed run information that says that a writer ends now."""
     packed: bytes = msgpack.packb({"end": [state, facts.encodable(why), time.time_ns() // 1000]})
     return packed
+
+
+_BOOT, _MACHINE, _GROUPS, _GROUP = (
+    Path("/proc/sys/kernel/random/boot_id"),
+    Path("/etc/machine-id"),
+    Path("/proc/self/cgroup"),
+    Path("/sys/fs/cgroup"),
+)
+
+
+def origin() -> dict[str, Any]:
+    """The host of this process, and what tells later why it was killed: the boot, and kills for want of memory."""
+    found = {
+        "host": facts.encodable(socket.gethostname()),
+        "boot": _content(_BOOT),
+        "machine_id": _content(_MACHINE),
+    }
+    kills = next((known for path in _kill_counters() if (known := _kills(path)) is not None), None)
+    return found if kills is None else {**found, "oom": kills}
+
+
+def why_killed(about: Mapping[str, Any]) -> str:
+    """Why a writer with this `origin` was killed, as far as that is known here; else empty.
+
+    On the same machine, of the same name and id: it was restarted if it has another boot. In the same boot: out of
+    memory, if the kernel killed a process of the writer's control group since the writer was opened.
+    """
+    now = origin()
+    if not about.get("boot") or any(about.get(key) != now[key] for key in ("host", "machine_id")):
+        return ""
+    if about["boot"] != now["boot"]:
+        return "the machine was restarted" if now["boot"] and now["machine_id"] else ""
+    if not about.get("oom"):
+        return ""
+    path, inode, before = about["oom"]
+    known = _kills(Path(path))
+    return "out of memory" if known is not None and known[1] == inode and known[2] > before else ""
+
+
+def _kill_counters() -> list[Path]:
+    """The files that may count the kills in the control group of this process; in a container it may be the root."""
+    found = []
+    for line in _content(_GROUPS).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if not controllers:
+            found += [_GROUP / group.lstrip("/") / "memory.events"]
+        elif "memory" in controllers.split(","):
+            found += [_GROUP / "memory" / one / "memory.oom_control" for one in (group.lstrip("/"), "")]
+    return found
+
+
+def _kills(path: Path) -> tuple[str, int, int] | None:
+    """The path, the inode of the group (another group may have the path later), and the count of kills."""
+    for line in _content(path).splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill" and count.isdecimal():
+            return str(path), path.parent.stat().st_ino, int(count)
+    return None
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 class NumberTotal(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from asyncio import CancelledError
@@ -14,6 +15,7 @@ import pytest
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import RecorderClosed, RecordError
 from somatize.record import about, runs
+from somatize.store import run_summary
 
 G = Graph.somatize(node(abs).named("a"))
 SCRIPT = """
@@ -259,3 +261,80 @@ def test_a_recorder_does_not_wait_for_workers_that_are_forked_while_it_asks_git(
     subprocess.run(["git", *words], cwd=tmp_path, check=True)
     subprocess.run([sys.executable, "-c", FORKING, "s"], cwd=tmp_path, timeout=120, check=True)
     assert len(about(tmp_path / "s")["git"]["commit"]) == 40
+
+
+def both(place: Path) -> list[tuple[str, str]]:
+    """How the killed run reads before, and after another process took in what its writer left."""
+    found = [ended(place)]
+    assert about(place, "r")["writers"][0]["why"] == (found[0][1] or None)
+    with Store(place) as store:
+        Recorder(store, run="r2").close()
+        assert about(store, "r")["writers"][0]["why"] == (found[0][1] or None)
+        store.forget("r2")
+    return [*found, ended(place)]
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **content: str) -> Path:
+    """Files in place of those in which the kernel says which boot this is, and how many processes it has killed."""
+    for name, text in {"boot": "one", "machine": "m", "groups": "0::/job", **content}.items():
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(run_summary, f"_{name.upper()}", tmp_path / name)
+    (tmp_path / "job").mkdir(exist_ok=True)
+    monkeypatch.setattr(run_summary, "_GROUP", tmp_path)
+    return tmp_path / "job" / "memory.events"
+
+
+def killed_here(place: Path) -> None:
+    """Record in a forked child, which has the replaced files, and have it killed."""
+    child = os.fork()
+    if not child:
+        recorder = Recorder(Store(place), run="r")
+        recorder({"fact": "x"})
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ({"boot": "two"}, "the machine was restarted"),
+        ({"boot": "two", "machine": "another"}, ""),  # a directory that two machines share
+        ({"boot": "two", "machine": ""}, ""),
+        ({"boot": ""}, ""),
+        ({}, ""),
+    ],
+)
+def test_killed_says_that_the_machine_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: dict[str, str], why: str
+) -> None:
+    machine(monkeypatch, tmp_path, **({"machine": ""} if content.get("machine") == "" else {}))
+    killed_here(tmp_path / "s")
+    machine(monkeypatch, tmp_path, **content)
+    assert both(tmp_path / "s") == [("killed", why)] * 2
+    machine(monkeypatch, tmp_path, boot="three")
+    assert ended(tmp_path / "s") == ("killed", why)  # it stays on record
+
+
+@pytest.mark.parametrize(("kills", "why"), [(3, "out of memory"), (2, "")])
+@pytest.mark.parametrize("version", [1, 2])
+def test_killed_says_that_memory_ran_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kills: int, why: str
+) -> None:
+    counter = machine(monkeypatch, tmp_path, **({"groups": "4:cpu,memory:/job"} if version == 1 else {}))
+    if version == 1:
+        counter = tmp_path / "memory" / "job" / "memory.oom_control"
+        counter.parent.mkdir(parents=True)
+    counter.write_text("oom 5\noom_kill 2\n")
+    killed_here(tmp_path / "s")
+    counter.write_text(f"oom 9\noom_kill {kills}\n")
+    assert both(tmp_path / "s") == [("killed", why)] * 2
+
+
+def test_another_control_group_of_the_same_path_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = machine(monkeypatch, tmp_path)
+    counter.write_text("oom_kill 0\n")
+    killed_here(tmp_path / "s")
+    counter.parent.rename(tmp_path / "old")
+    counter.parent.mkdir()
+    counter.write_text("oom_kill 7\n")
+    assert ended(tmp_path / "s") == ("killed", "")
