@@ -447,8 +447,8 @@ def commit_rows(
 ) -> None:
     """Store the rows of a stretch of a journal and, in the same transaction, the position it ends at.
 
-    A writer that is `closed` and did not say how it ended was killed, `why` says by what; `heard` is when it last wrote,
-    in µs since 1970, if that is known.
+    A writer that is `closed` and did not say how it ended was killed, `why` says by what; `heard` is when it last
+    wrote, in µs since 1970, if that is known.
     """
     run_key = record_format.run_key(run)
     if txn.get(run_key) is None:
