@@ -18,7 +18,7 @@ from somatize.figures.theme import Theme, counted
 from somatize.store.run_summary import FAILED, KILLED
 
 from .forward_reader import Place
-from .panels import log_ticks
+from .panels import Panel, label, log_ticks
 from .run_query import CONFIG, Where, condition_of, whole_rows
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _DECADE = 10.0
 """The ratio of largest to smallest from which an axis is logarithmic, if that brings the median nearer its middle."""
 _BELOW, _APART = 0.13, 0.07
 """As fractions of an axis: the place of what is no number on it, and the least distance of two ticks."""
-_SHADES = 8
+_SHADES, _LEAST = 8, 1e-290
 _PARALLEL, _SMALL, _BETWEEN = 300, 140, 64
 """Heights in pixels: of the parallel coordinates, of a small plot, and between two."""
 _ABSENT = object()
@@ -57,6 +57,9 @@ class SweepRun:
     why: str | None
     config: Mapping[str, Any]
     value: float | None
+    colour: str = ""
+    symbol: str = ""
+    size: int = 6
 
     @property
     def failed(self) -> bool:
@@ -73,7 +76,7 @@ def sweep(
     ``mode="max"`` and its smallest with ``"min"``; then the best run is drawn bold. Below, a small plot per key. Colour
     goes from the smallest value to the largest; runs that failed or were killed are red, and a run that said no finite
     value ends below the axis, as do keys that a run does not have. Keys over decades have a logarithmic axis. The first
-    twelve keys that differ are drawn, less texts that differ between more than thirty; the subtitle names the others.
+    twelve keys that differ are drawn, less those of more than twelve texts; the subtitle names the others.
     `where` selects runs as in `runs`. No record is opened, but for a number that was not summarised.
 
     Raises `UnknownName` where no run said the number, `RecordError` for another mode, `BadFilter`, `FigureError`,
@@ -129,7 +132,7 @@ def _scaled(numbers: Sequence[float]) -> tuple[dict[Any, float], list[tuple[floa
     logarithmic = low > 0 and high / low >= _DECADE and _off(*map(math.log10, spread)) < _off(*spread)
     scale = math.log10 if logarithmic else float
     start, size = scale(low), scale(high) - scale(low)
-    if not math.isfinite(size):  # of the largest numbers there are
+    if not math.isfinite(size) or 0 < size < _LEAST:  # of the largest and the smallest numbers there are
         return _named(numbers)
 
     def place(number: float) -> float:
@@ -190,22 +193,16 @@ def _key_axes(runs: Sequence[SweepRun]) -> tuple[list[SweepAxis], list[str]]:
 # -- the picture
 
 
-class _Look(NamedTuple):
-    """Colour, symbol and size of a run."""
-
-    colour: str
-    symbol: str
-    size: int
-
-
-def _look(run: SweepRun, best: SweepRun | None, value: SweepAxis, look: Theme) -> _Look:
-    if run is best:
-        return _Look(look.ink, "star", 13)
-    if run.failed:
-        return _Look(themes.RED, "x", 7)
+def _dress(run: SweepRun, best: SweepRun | None, value: SweepAxis, look: Theme) -> None:
+    """Give a run its colour, symbol and size."""
     if run.value is None:
-        return _Look(look.faint, "circle-open", 6)
-    return _Look(_shade(value.place(run.value)), "circle", 6)
+        run.colour, run.symbol = look.faint, "circle-open"
+    else:
+        run.colour, run.symbol = _shade(value.place(run.value)), "circle"
+    if run.failed:
+        run.colour, run.symbol, run.size = themes.RED, "x", 7
+    if run is best:
+        run.colour, run.symbol, run.size = themes.RED if run.failed else look.ink, "star", 13
 
 
 def _shade(share: float) -> str:
@@ -225,13 +222,15 @@ def _picture(
     there = [run for run in runs if run.value is not None]
     sign = -1 if mode == "max" else 1
     best = min(there, key=lambda run: sign * (run.value or 0.0)) if mode and there else None
-    looks = {id(run): _look(run, best, value, look) for run in runs}
-    data = _lines(runs, keys, value, best, looks)
+    for run in runs:
+        _dress(run, best, value, look)
+    data = _lines(runs, keys, value, best)
     across = 2 if len(keys) <= 4 else 3
     down = math.ceil(len(keys) / across)
     height = _PARALLEL + down * (_SMALL + _BETWEEN)
-    data += [_points(runs, key, value, looks, n + 2) for n, key in enumerate(keys)]
-    title, above = themes.title(look, _title(runs, of, mode), _notes(runs, best, left_out))
+    data += [_points(runs, key, value, n + 2) for n, key in enumerate(keys)]
+    which = {"max": "the largest", "min": "the smallest", None: "the last"}[mode]
+    title, above = themes.title(look, f"{which} {of} of {counted(len(runs), 'run')}", _notes(runs, best, left_out))
     below = 68 + themes.legend_height([trace for trace in data if trace["showlegend"]])
     axes, notes = _panels(look, keys, value, across, height)
     ticks = [(n, at, words) for n, axis in enumerate([*keys, value]) for at, words in axis.ticks]
@@ -240,7 +239,7 @@ def _picture(
     layout = themes.layout(
         look,
         height=height + above + 40 + below,
-        margin={"t": above + 40, "b": below, "l": 24, "r": 30},
+        margin={"t": above + 40, "b": below, "l": 24, "r": 38},
         title=title,
         hovermode="closest",
         showlegend=True,
@@ -253,11 +252,6 @@ def _picture(
         **axes,
     )
     return data, layout
-
-
-def _title(runs: Sequence[SweepRun], of: str, mode: str | None) -> str:
-    which = {"max": "the largest", "min": "the smallest", None: "the last"}[mode]
-    return f"{which} {of} of {counted(len(runs), 'run')}"
 
 
 def _notes(runs: Sequence[SweepRun], best: SweepRun | None, left_out: Sequence[str]) -> list[str]:
@@ -274,18 +268,14 @@ def _notes(runs: Sequence[SweepRun], best: SweepRun | None, left_out: Sequence[s
 
 
 def _lines(
-    runs: Sequence[SweepRun],
-    keys: Sequence[SweepAxis],
-    value: SweepAxis,
-    best: SweepRun | None,
-    looks: Mapping[int, _Look],
+    runs: Sequence[SweepRun], keys: Sequence[SweepAxis], value: SweepAxis, best: SweepRun | None
 ) -> list[dict[str, Any]]:
     """A trace per colour, the best run on top."""
     groups: dict[tuple[str, str], list[SweepRun]] = {}
     for run in runs:
         words = "failed or killed" if run.failed else "no value" if run.value is None else ""
         name = f"best: {run.name}" if run is best else words
-        groups.setdefault((name, looks[id(run)].colour), []).append(run)
+        groups.setdefault((name, run.colour), []).append(run)
     many = len(runs) > _FEW
     traces = []
     for (name, colour), members in sorted(groups.items(), key=lambda group: group[0][0].startswith("best: ")):
@@ -319,10 +309,7 @@ def _lines(
     return traces
 
 
-def _points(
-    runs: Sequence[SweepRun], key: SweepAxis, value: SweepAxis, looks: Mapping[int, _Look], axis: int
-) -> dict[str, Any]:
-    shown = [looks[id(run)] for run in runs]
+def _points(runs: Sequence[SweepRun], key: SweepAxis, value: SweepAxis, axis: int) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -335,9 +322,9 @@ def _points(
         "hovertext": [_words(run, value, key.name) for run in runs],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {
-            "color": [one.colour for one in shown],
-            "symbol": [one.symbol for one in shown],
-            "size": [one.size for one in shown],
+            "color": [run.colour for run in runs],
+            "symbol": [run.symbol for run in runs],
+            "size": [run.size for run in runs],
             "opacity": 0.8,
             "line": {"width": 0},
         },
@@ -393,19 +380,7 @@ def _panels(
             ticktext=[words for _, words in value.ticks],
             showticklabels=n % across == 0,
         )
-        notes.append(
-            {
-                "text": names[n],
-                "x": left,
-                "xref": "paper",
-                "xanchor": "left",
-                "y": top,
-                "yref": "paper",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"size": themes.TEXT, "color": look.ink},
-            }
-        )
+        notes.append(label(look, Panel(key.name, n + 2, 0.0, top), names[n]) | {"x": left})
     return axes, notes
 
 
@@ -421,7 +396,6 @@ def _tick(look: Theme, axis: int, at: float, words: str, *, last: bool) -> dict[
         "yanchor": "middle" if last else "bottom",
         "xshift": 4 if last else -4,
         "showarrow": False,
-        "borderpad": 0,
         "bgcolor": look.background,
         "font": {"size": themes.SMALL, "color": look.faint},
     }

@@ -105,6 +105,28 @@ def test_the_best_is_bold_and_on_top_and_what_failed_is_red_and_dashed(several: 
     assert sweep(several, "acc").layout.title.text == "the last acc of 4 runs"
 
 
+def test_the_best_may_have_failed(several: Store) -> None:
+    record(several, "e", {"optim": {"lr": 1.0}}, 0.95, why="no disk")
+    figure = sweep(several, "acc", mode="max")
+    best = next(trace for trace in figure.data if trace.name == "best: e")
+    assert (best.line.color, best.line.dash, best.line.width) == (RED, "dash", 3.5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "places"),
+    [
+        ([1e308, -1e308], [1.0, 0.0]),
+        ([5e-324 * n for n in range(9)], [n / 8 for n in range(9)]),
+        ([2**62 + n for n in range(3)], [0.5, 0.5, 0.5]),  # equal as floats
+    ],
+)
+def test_the_largest_and_smallest_numbers_have_places(store: Store, sizes: list[float], places: list[float]) -> None:
+    for n, size in enumerate(sizes):
+        record(store, f"{n}", {"size": size}, size)
+    found = lines(sweep(store, "acc", mode="max"))
+    assert [found[f"{n}"][0] for n in range(len(sizes))] == pytest.approx(places, abs=1e-3)
+
+
 def test_only_the_runs_that_are_meant_and_only_the_keys_in_which_they_differ(several: Store) -> None:
     figure = sweep(several, "acc", where="config.deep == true and config.name == sgd")
     assert list(figure.layout.xaxis.ticktext) == ["optim.lr", "clip", "acc"]
