@@ -16,6 +16,7 @@ from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, lin
 
 from .forward_reader import Place, opened_at
 from .run_columns import (
+    AXES,
     BROKE,
     CLOCKS,
     GAP,
@@ -98,6 +99,7 @@ def on_axis(columns: Columns, x: str) -> Columns:
     kept = [row for row, value in enumerate(axis.values) if value == value]
     made = columns if len(kept) == len(columns) else _sorted(columns, kept)
     made.off_axis = len(columns) - len(kept)
+    made.asked, made.left_out = columns.asked, columns.left_out
     assert made.axis is not None
     made.axis.of = x
     return made
@@ -173,19 +175,19 @@ def _append_lost(columns: Columns, forward: int) -> None:
 def _read(lines: RunLines, of: Sequence[str], stretch: ForwardRange, axis: str | None, *, unsaid: bool) -> Columns:
     columns = Columns.of(lines.name, [name for name in of if not is_split(name)])
     streams = [Said(name) for name in of if is_split(name)]
+    said = Series(axis) if axis is not None else None
+    if said is not None and axis != WHEN:
+        said.path = lines.path_of(said.of) if unsaid else _axis_path(lines, said.of)
     for series in columns.series:
         series.path = lines.path_of(series.of) if unsaid else path_in(lines, series.of)
-    if axis is not None:
-        columns.series.append(Series(axis))
-        if axis != WHEN:
-            columns.series[-1].path = lines.path_of(axis) if unsaid else _axis_path(lines, axis)
+    columns.series += [said] if said is not None else []
     for block in lines.blocks(stretch.since):
         if stretch.until is not None and block.forwards[0] > stretch.until:
             break
         _take_block(columns, streams, lines, block)
     for line in lines.lines.values():
         _take_line(columns, streams, lines, line)
-    columns.axis = columns.series.pop() if axis is not None else None
+    columns.axis = columns.series.pop() if said is not None else None
     _by_stream(columns, streams, of)
     columns = _in_order(columns, stretch)
     _explain(columns, lines)
@@ -198,7 +200,7 @@ def _axis_path(lines: RunLines, axis: str) -> str:
     try:
         return path_in(lines, axis)
     except UnknownName as error:
-        raise UnknownName(f"x={axis!r}: {error.args[0]}{nearest(axis, ['forward', *CLOCKS])}") from None
+        raise UnknownName(f"x={axis!r}: {error.args[0]}{nearest(axis, list(AXES))}") from None
 
 
 def _by_stream(columns: Columns, streams: Sequence[Said], of: Sequence[str]) -> None:
@@ -366,7 +368,7 @@ def _sorted(columns: Columns, rows: list[int]) -> Columns:
     made.forwards = array("q", [columns.forwards[row] for row in rows])
     made.states = bytearray([columns.states[row] for row in rows])
     made.took_us = array("d", [columns.took_us[row] for row in rows])
-    made.writers = array("q", [columns.writers[row] for row in rows])
+    made.writers = array("q", [columns.writers[row] for row in rows if columns.writers])
     made.series = [_sorted_series(series, rows) for series in columns.series]
     made.axis = None if columns.axis is None else _sorted_series(columns.axis, rows)
     place = {row: at for at, row in enumerate(rows)}

@@ -22,7 +22,7 @@ from .forward_reader import Place
 from .node_turns import NodeTurn, OneForward, Total, lanes_of, one_forward, spent_in
 from .progress_figure import Picture, progress_figure, progress_picture
 from .reader import curve_costs
-from .run_columns import MOST_PANELS, Columns, alike, keys_of
+from .run_columns import AXES, MOST_PANELS, Columns, alike, keys_of
 from .run_info import about
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ _SETTLED = 0.15
 
 
 def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, theme: str | None, title: str) -> Any:
-    """A widget of these runs that reads a range again, with more points, when the user zooms into it."""
+    """A widget of these runs that reads a range of forwards again, with more points, when the user zooms into it."""
     picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
     shown = plotly_backend.widget(picture.data, picture.layout)
+    if columns[0].axis is not None:
+        return shown
     keys = keys_of(columns[0])
     names = list(dict.fromkeys(name for name, _ in (*keys.series, *keys.outside)))
 
@@ -131,6 +133,7 @@ def progress(
     run: Names | None = None,
     of: Names | None = None,
     *,
+    x: str = "forward",
     smooth: int | None = None,
     theme: str | None = None,
     widget: bool = False,
@@ -148,13 +151,18 @@ def progress(
     drawn over their batches. The first 24 runs have a line style of their own, further ones are grey; at most the
     first hundred names of `of` are drawn.
 
-    With ``widget=True`` the result is a widget for a notebook, which reads and draws a range again when the user zooms
-    into it. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
+    `x` is what they are drawn over, as for `curve`: ``"forward"``, ``"time"`` (in UTC), ``"elapsed"`` or a number that
+    was said, such as ``"epoch"``, by which runs of unlike batch size can be compared. The subtitle counts the forwards
+    without an x. Where x goes back, as in a run that was resumed and did steps again, a new line begins at a dotted
+    mark.
+
+    With ``widget=True`` the result is a widget for a notebook, which reads and draws a range of forwards again when the
+    user zooms into it. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
     """
     plotly_backend.require()
     names = several("of", of) if of is not None else ["loss"]
     runs: Sequence[str | None] = [None] if run is None else several("run", run)
-    title = title_of(columns := _columns(store, runs, names[:MOST_PANELS]))
+    title = title_of(columns := _columns(store, runs, names[:MOST_PANELS], x))
     for one in columns:
         one.asked = len(names)
     alike(columns)
@@ -163,14 +171,16 @@ def progress(
     return progress_figure(columns, smooth=smooth, theme=theme, title=title)
 
 
-def _columns(store: Place, runs: Sequence[str | None], names: Sequence[str]) -> list[Columns]:
-    """The columns of runs. Raises `UnknownName` if no run has any of the names; a panel notes those missing."""
+def _columns(store: Place, runs: Sequence[str | None], names: Sequence[str], x: str) -> list[Columns]:
+    """The columns of runs. Raises `UnknownName` if no run has any of the names, or x; a panel notes those missing."""
     try:
-        return [columns_of(store, run, names) for run in runs]
+        return [columns_of(store, run, names, x=x) for run in runs]
     except UnknownName:
         if not any(_knows(store, run, name) for run in runs for name in names):
             raise
-        return [columns_of(store, run, names, unsaid=True) for run in runs]
+        if x not in AXES and not any(_knows(store, run, x) for run in runs):
+            raise
+        return [columns_of(store, run, names, unsaid=True, x=x) for run in runs]
 
 
 def _knows(store: Place, run: str | None, name: str) -> bool:

@@ -38,7 +38,8 @@ from .forward_reader import Place, opened_at
 from .hosts import HERE, Hosts, machines_picture, processors
 from .node_turns import OneForward, Total, one_forward
 from .progress_figure import Picture, progress_picture
-from .run_columns import BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
+from .reader import curve_costs
+from .run_columns import AXES, BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
 from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of
 from .run_query import run_row
 
@@ -427,22 +428,23 @@ def page(
     path: str | os.PathLike[str] = "page.html",
     *,
     of: Names | None = None,
+    x: str = "forward",
     replace: bool = False,
 ) -> Path:
     """Write a run to `path` as one HTML page: its figures, its graphs, its tables and its metadata.
 
     The page needs no other file and no network; it follows the reader's choice of light or dark. `of` names its
-    curves, as for `progress`; None means the summarised fields, or the loss. The file is replaced atomically; one that
-    is no page is replaced only with `replace`. Reads every fact of the run once: about a second for 100,000 forwards.
-    Returns the path.
+    curves, as for `progress`; None means the summarised fields, or the loss. `x` is their axis. The file is replaced
+    atomically; one that is no page is replaced only with `replace`. Reads every fact of the run once: about a second
+    for 100,000 forwards. Returns the path.
 
     Raises `NotReplaced` for a file that is no such page, `ExportError` for one in no directory, and `UnknownRun`,
-    `WhichRun`, `FigureError`, `ExtraMissing`.
+    `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
     """
     plotly_backend.require()
     target = Path(path)
     _check(target, replace=replace)
-    html = _Page(store, run, None if of is None else several("of", of)).html()
+    html = _Page(store, run, None if of is None else several("of", of), x).html()
     write_atomically(target, lambda beside: beside.write_text(html, encoding="utf-8", errors="backslashreplace"))
     return target
 
@@ -462,7 +464,7 @@ def _check(target: Path, *, replace: bool) -> None:
 class _Page:
     """The sections of a page, and the figures in them."""
 
-    def __init__(self, store: Place, run: str | None, of: Sequence[str] | None) -> None:
+    def __init__(self, store: Place, run: str | None, of: Sequence[str] | None, x: str) -> None:
         self.figures = Figures()
         self.sections: list[tuple[str, str, str]] = []
         """By section: its anchor, its title and its content."""
@@ -472,7 +474,13 @@ class _Page:
             self.run: str = self.row["run"]
             self.columns = columns_of(store, self.run, of or names, unsaid=True)
             alike([self.columns])
-            self._add_figures(store)
+            drawn = self.columns
+            if x != "forward":
+                if x not in AXES:
+                    curve_costs(store, self.run, x)  # raises if it was never said
+                drawn = columns_of(store, self.run, of or names, unsaid=True, x=x)
+                alike([drawn])
+            self._add_figures(store, drawn)
         self._add_tables()
 
     def _add(self, anchor: str, title: str, inside: str) -> None:
@@ -483,10 +491,10 @@ class _Page:
         self.figures.add(name, draw)
         return f'<div class="figure" data-figure="{name}"></div>'
 
-    def _add_figures(self, store: Place) -> None:
+    def _add_figures(self, store: Place, drawn: Columns) -> None:
         columns, run, found = self.columns, self.run, self.digest
         title = f"run {run}"
-        progress = self._figure("progress", lambda look: progress_picture([columns], theme=look, title=title))
+        progress = self._figure("progress", lambda look: progress_picture([drawn], theme=look, title=title))
         self._add("progress", "Progress", progress)
         total = Total(run, len(columns), int(sum(us for us in columns.took_us if us == us)), found.spent)
         self._add("time", "Where the time went", self._figure("spent", lambda look: spent_picture(total, theme=look)))

@@ -125,17 +125,22 @@ class Live:
     library = True
 
     def __init__(
-        self, title: str | None = None, *, of: str | Sequence[str] = "loss", summarising: Iterable[str] = ("loss",)
+        self,
+        title: str | None = None,
+        *,
+        of: str | Sequence[str] = "loss",
+        summarising: Iterable[str] = ("loss",),
+        x: str = "forward",
     ) -> None:
         """Begin with no forwards.
 
-        `of` names what is drawn, one or several, as `progress` takes it; `summarising` what the rows hold, as a
-        `Recorder` takes it. Raises `FigureError`, TypeError and ValueError for what names nothing.
+        `of` names what is drawn, one or several, and `x` over what, as `progress` takes them; `summarising` what the
+        rows hold, as a `Recorder` takes it. Raises `FigureError`, TypeError and ValueError for what names nothing.
         """
         self._given = title
         self._title = "live" if title is None else str(title)
         self._shown = f"Live({'' if title is None else repr(self._title)})"
-        self.take(LiveColumns(several("of", of), paths_of(summarising)))
+        self.take(LiveColumns(several("of", of), paths_of(summarising), *several("x", [x])))
         self._turns = Alone()
         self._lock = self._turns.lock
         self._going_on: dict[int, LiveSink] = {}

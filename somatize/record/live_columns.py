@@ -8,7 +8,10 @@ from typing import Any, Protocol
 
 from somatize.store.record_format import field_path, number, readings
 
+from .column_reader import on_axis
 from .run_columns import (
+    AXES,
+    CLOCKS,
     GAP,
     LOST,
     MOST_PANELS,
@@ -82,10 +85,13 @@ class LiveColumns:
     The columns are longer than there are rows: they grow by blocks, so that a row costs no more than what is said.
     """
 
-    def __init__(self, of: Sequence[str], summarising: Sequence[str]) -> None:
+    def __init__(self, of: Sequence[str], summarising: Sequence[str], x: str = "forward") -> None:
         self.asked = len(of)
         of = self.of = of[:MOST_PANELS]
-        self.drawn = Columns.of("", [name for name in of if not is_split(name)])
+        self.x = x
+        axis = [x] if x not in AXES else []
+        self.drawn = Columns.of("", [*(name for name in of if not is_split(name)), *axis])
+        """The numbers that are drawn, then the one that is x."""
         self.outside = Outside(of)
         """Facts said outside of any forward."""
         self._streams = {field_path(name): Said(name) for name in of if is_split(name)}
@@ -230,12 +236,16 @@ class LiveColumns:
             short = Series(series.name)
             short.values, short.kinds, short.texts = series.values[:rows], series.kinds[:rows], series.texts.copy()
             copy.series.append(short)
+        if self.x != "forward":
+            axis = copy.axis = copy.series.pop() if self.x not in CLOCKS else Series(self.x)
+            if self.x in CLOCKS:
+                axis.extend(self.when[:rows])
         self.outside.fill(copy)
         if self._streams:
             copy.series += [series for said in self._streams.values() for series in said.series(rows)]
             copy.series.sort(key=lambda series: self.of.index(series.of))
             alike([copy])
-        return copy
+        return copy if copy.axis is None else on_axis(copy, self.x)
 
 
 def paths_of(summarising: Iterable[str]) -> list[str]:

@@ -165,6 +165,28 @@ def count_axis(look: Theme, panel: Panel, spans: Sequence[tuple[int, int]], what
     )
 
 
+TIME = "time, UTC"
+"""The title of the axis of time."""
+_CLOCK = "%Y-%m-%d %H:%M:%S"
+
+
+def number_axis(look: Theme, panel: Panel, spans: Sequence[tuple[float, float]], what: str) -> dict[str, Any]:
+    """As `count_axis`, of any numbers; those of `TIME` are milliseconds since 1970."""
+    low, high = min((first for first, _ in spans), default=0.0), max((last for _, last in spans), default=1.0)
+    room = (high - low) * 0.02 or abs(high) * 0.02 or 0.5
+    axis = count_axis(look, panel, [(0, 1)] * bool(spans), themes.escaped(what, 44))
+    form = _CLOCK if what == TIME else ".6~g"
+    axis |= {"range": [low - room, high + room], "dtick": None, "tickformat": "", "hoverformat": form}
+    axis["unifiedhovertitle"] = {"text": x_in_hover(what)}
+    return axis | ({"type": "date"} if what == TIME else {"exponentformat": "power"})
+
+
+def x_in_hover(what: str) -> str:
+    """The x of a point in a template of plotly."""
+    form = f"|{_CLOCK}" if what == TIME else ":,d" if what in ("forward", "batch") else ":.6~g"
+    return f"{themes.escaped(what, 44)} %{{x{form}}}"
+
+
 _Ticks = list[tuple[float, str]]
 
 

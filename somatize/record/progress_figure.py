@@ -17,6 +17,7 @@ from somatize.figures import theme as themes
 from somatize.figures.theme import Theme, counted, cut
 
 from .panels import (
+    TIME,
     AxisScale,
     Extent,
     Panel,
@@ -24,18 +25,22 @@ from .panels import (
     extent_of,
     is_duration,
     label,
+    number_axis,
     place_panels,
     scale_of,
     scale_of_durations,
     value_axis,
+    x_in_hover,
 )
 from .run_columns import (
     BROKE,
+    CLOCKS,
     INF,
     INTERRUPTED,
     LOST,
     MINUS_INF,
     MOST,
+    MOST_CUTS,
     MOST_PANELS,
     NAN,
     NOTHING,
@@ -64,8 +69,12 @@ def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
     notes += [f"{name}: {MOST} of {count:,} streams are drawn" for name, count in columns.left_out.items()]
     if columns.asked > MOST_PANELS:
         notes.append(f"{MOST_PANELS} of {columns.asked:,} numbers asked for are drawn")
-    notes += [words for words in (_writers(strokes, brief=brief), _condensed(strokes, brief=brief)) if words]
+    notes += [words for words in _of_lines(strokes, brief=brief) if words]
     return notes
+
+
+def _of_lines(strokes: Strokes, *, brief: bool) -> tuple[str, str, str]:
+    return _writers(strokes, brief=brief), _axis(strokes.columns, brief=brief), _condensed(strokes, brief=brief)
 
 
 def _ends(columns: Columns) -> str:
@@ -104,6 +113,33 @@ def _writers(strokes: Strokes, *, brief: bool) -> str:
     return f"resumed at forward {shown}{more}" + ("" if brief else ", where the line is not joined")
 
 
+def _axis(columns: Columns, *, brief: bool) -> str:
+    """The forwards that are not on the axis, and where x goes back."""
+    if columns.axis is None:
+        return ""
+    name, notes, again = cut(columns.axis.of, 40), [], redone_at(columns)
+    if columns.off_axis:
+        why = "" if brief else f", before the first {name} of a writer or after its last"
+        notes.append(f"{counted(columns.off_axis, 'forward')} left out{why}")
+    if again:
+        more = f" and {len(again) - 1:,} times more" if len(again) > 1 else ""
+        drawn = ", the line is not cut there" if len(again) > MOST_CUTS else "" if brief else ", in a new line"
+        where = f"{columns.at[again[0]]:.6g} at forward {columns.forwards[again[0]]:,}"
+        notes.append(f"{name} goes back to {where}{more}{drawn}")
+    return "; ".join(notes)
+
+
+def redone_at(columns: Columns) -> list[int]:
+    """The rows at which x goes back, in one writer or from one to the next."""
+    if columns.axis is None or columns.axis.of in CLOCKS:
+        return []
+    x, pairs = columns.at, pairwise(columns.segments())
+    between = [
+        after[0] for before, after in pairs if before[-1] < after[0] and x[after[0]] <= max(x[row] for row in before)
+    ]
+    return sorted([*columns.back(), *between])
+
+
 def resumed_at(strokes: Strokes) -> list[int] | None:
     """The rows at which another writer continues; None if several wrote at the same time."""
     segments = strokes.segments
@@ -128,6 +164,8 @@ def silence_of(several: Sequence[Columns], places: Sequence[int]) -> str:
     """The text of a panel without numbers, for the series it would show."""
     name = several[0].series[places[0]].of
     outside = sum(columns.said_outside.get(name, 0) for columns in several)
+    if any(one.off_axis for one in several) and not any(len(columns) for columns in several):
+        return _NO_X
     if not any(len(columns) for columns in several):
         return "no forwards yet" + (f"; {_apart(name, outside)}" if outside else "")
     kinds = b"".join(bytes(columns.series[place].kinds) for columns in several for place in places)
@@ -144,6 +182,7 @@ def _apart(name: str, count: int) -> str:
     return f"{cut(name, 40)} was said {counted(count, 'time')} outside of any, which is not drawn"
 
 
+_NO_X = "no forward is between two that said x"
 X = "x2"
 """The name of the axis of batches in a trace."""
 
@@ -238,7 +277,7 @@ class GreyRuns:
         }
 
     def _line(self, panel: Panel, places: Sequence[int | None], size: float) -> dict[str, Any]:
-        xs: list[int | None] = []
+        xs: list[float | None] = []
         ys: list[float | None] = []
         said: list[str | None] = []
         for name, run in zip(self._names, self.runs, strict=True):
@@ -300,7 +339,7 @@ def progress_picture(
     whole: Picture | None = None,
     live: bool = False,
 ) -> Picture:
-    """A panel per number, and below them the durations, over one axis of forwards.
+    """A panel per number, and below them the durations, over one axis: of forwards, or that of the columns.
 
     `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
     mean is taken, 0 for no mean, None for a twentieth of them, where a series does not hold each value for a while.
@@ -329,6 +368,18 @@ def _hues(columns: Columns) -> list[int]:
     ]
 
 
+def _in_units(several: Sequence[Columns]) -> tuple[Sequence[Columns], str]:
+    """The columns with times as the axis has them, and the title of the axis."""
+    axis = several[0].axis
+    if axis is None or axis.of not in CLOCKS:
+        return several, "forward" if axis is None else axis.of
+    words, size = TIME, 1e-3
+    if axis.of == "elapsed":
+        unit, us = themes.unit(1e6 * max((max(one.at) for one in several if len(one)), default=0.0))
+        words, size = f"elapsed, {unit}", us / 1e6
+    return [one.in_units(size) for one in several], words
+
+
 class _Progress:
     """One picture being made."""
 
@@ -342,6 +393,7 @@ class _Progress:
         *,
         live: bool,
     ) -> None:
+        columns, self.x = _in_units(columns)
         lines = max(1, len(columns[0].series) + len(columns[0].outside))
         named = max(2, min(MOST, _LINES // lines))
         self.everyone = columns
@@ -426,8 +478,7 @@ class _Progress:
     def _hover(self, data: list[dict[str, Any]]) -> None:
         for trace in data:
             if "hovertemplate" not in trace:
-                counted = "batch" if trace["xaxis"] == X else "forward"
-                where = f"{counted} %{{x:,d}}<br>" if self._condensed() else ""
+                where = f"{x_in_hover('batch' if trace['xaxis'] == X else self.x)}<br>" if self._condensed() else ""
                 what = "%{customdata}" if "customdata" in trace else "%{y:.6~g}"
                 trace["hovertemplate"] = f"{where}{what}<extra>{trace['name']}</extra>"
 
@@ -489,9 +540,13 @@ class _Progress:
     def _no_end(self) -> str:
         if any(len(one) for one in self.everyone):
             return "no forward has ended"
+        if any(one.off_axis for one in self.everyone):
+            return _NO_X
         return "" if self.within else "no forwards yet"
 
     def _resumptions(self) -> list[dict[str, Any]]:
+        if self.columns[0].axis is not None:
+            return self._redone()
         if len(self.runs) > 1:
             return []
         rows = resumed_at(self.runs[0]) or []
@@ -502,6 +557,21 @@ class _Progress:
             for at in (forwards[row] - 0.5 for row in rows[:_RESUMED_SHOWN])
         ]
 
+    def _redone(self) -> list[dict[str, Any]]:
+        """A dotted line where a run was resumed, and where its x goes back, in the colour of the run."""
+        marks = []
+        for order, run in enumerate(self.runs):
+            colour = self.look.faint if len(self.runs) == 1 else themes.hue(order)
+            rows = sorted({*(resumed_at(run) or []), *redone_at(run.columns)})
+            marks += [(run.columns.at[row], colour) for row in rows[:_RESUMED_SHOWN]]
+        common = {"type": "line", "y0": 0, "y1": self.panels[0].high, "yref": "paper"}
+        return [
+            {**common, "x0": at, "x1": at, "line": {"color": colour, "width": 1, "dash": "dot"}} for at, colour in marks
+        ]
+
     def _forwards_axis(self) -> dict[str, Any]:
+        if self.columns[0].axis is not None:
+            ends = [(min(one.at), max(one.at)) for one in self.everyone if len(one)]
+            return number_axis(self.look, self.panels[-1], ends, self.x)
         spans = [(one.forwards[0], one.forwards[-1]) for one in self.everyone if len(one)]
         return count_axis(self.look, self.panels[-1], spans, "forward")

@@ -24,7 +24,7 @@ from somatize.store.run_reader import Line, RunLines, Stored, StoreSnapshot, fir
 
 from .column_reader import columns_of, x_values
 from .forward_reader import Pages, Place, all_rows, check_range, opened_at, told_in
-from .run_columns import CLOCKS, LOST, OPEN
+from .run_columns import AXES, LOST, OPEN
 
 T = TypeVar("T")
 _NUMBERS = ("took_us", "nodes")
@@ -153,7 +153,7 @@ def curve_costs(
 ) -> str:
     """The cost of `curve` with the same arguments: a ``"scan"`` of columns, or a ``"fetch"`` of each record's facts."""
     check_range(last, since)
-    if x not in ("forward", *CLOCKS) and curve_costs(store, run, x) == "fetch":
+    if x not in AXES and curve_costs(store, run, x) == "fetch":
         return "fetch"
     if of in _NUMBERS:
         return "scan"

@@ -6,7 +6,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -220,6 +220,8 @@ __all__ = ["BROKE", "GAP", "INTERRUPTED", "LOST", "MOST_WHYS", "OK", "OPEN", "ST
 CLOCKS = ("time", "elapsed")
 """The axes that are no said number, beside that of forwards."""
 
+AXES = ("forward", *CLOCKS)
+
 MOST_CUTS = 500
 """In how many places at most a line begins anew because x goes back there."""
 
@@ -351,6 +353,13 @@ class Columns:
     def at(self) -> array[int] | array[float]:
         """The x of each row: the number of the forward, or what `axis` has."""
         return self.forwards if self.axis is None else self.axis.values
+
+    def in_units(self, size: float) -> Columns:
+        """The same, with x in units of `size`."""
+        assert self.axis is not None
+        axis = Series(self.axis.of)
+        axis.values = array("d", [x / size for x in self.axis.values])
+        return replace(self, axis=axis)
 
     def back(self) -> list[int]:
         """The rows at which x is lower than in the row before of the same writer; none on an axis of time."""

@@ -168,7 +168,7 @@ ESTIMATE = ", smoothed (one-sided estimate)"
 _NAME = 40
 """The number of letters of a series' name in the legend."""
 _WHY_WIDTH = 64
-Drawn = tuple[list[int | None], list[float | None]]
+Drawn = tuple[list[float | None], list[float | None]]
 
 
 class TraceSegment(NamedTuple):
@@ -207,7 +207,7 @@ class Strokes:
 
     def _each_stretch(self, values: array[float], said: set[int] | None) -> Iterator[TraceSegment]:
         """Iterate over segments; with `said`, only over rows that have a value."""
-        for segment in self.segments:
+        for segment in self.columns.lines():
             rows = segment if said is None else array("q", [row for row in segment if row in said])
             if said is not None and not rows:
                 continue
@@ -233,14 +233,14 @@ class Strokes:
         return self._joined((one.stretch.rows, places, one.of(places)) for one in means[-1:] if (places := one.tail()))
 
     def _joined(self, parts: Iterable[tuple[Sequence[int], Sequence[int], list[float | None]]]) -> Drawn:
-        xs: list[int | None] = []
+        xs: list[float | None] = []
         ys: list[float | None] = []
-        forwards = self.columns.forwards
+        at = self.columns.at
         for rows, places, numbers in parts:
             if xs:
                 xs.append(None)
                 ys.append(None)
-            xs += [forwards[rows[place]] for place in places]
+            xs += [at[rows[place]] for place in places]
             ys += numbers
         return xs, ys
 
@@ -319,7 +319,7 @@ class Look(NamedTuple):
     stroke: str
     prefix: str
 
-    def trace(self, name: str, xs: list[int | None], ys: list[float | None], panel: Panel) -> dict[str, Any]:
+    def trace(self, name: str, xs: list[float | None], ys: list[float | None], panel: Panel) -> dict[str, Any]:
         """A line through points, straight from each to the next."""
         return {
             "type": "scatter",
@@ -362,7 +362,7 @@ def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[
         "name": f"{prefix}broke",
         "legendgroup": prefix or "broke",
         "showlegend": bool(rows),
-        "x": [columns.forwards[row] for row in rows],
+        "x": [columns.at[row] for row in rows],
         "y": [level] * len(rows),
         "xaxis": "x",
         "yaxis": axis,

@@ -1,6 +1,7 @@
 """x= of curves: a number that was said, or time, in place of the number of the forward."""
 
 import math
+import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import UnknownName
-from somatize.record import curve, curve_costs, forwards
+from somatize.record import Live, curve, curve_costs, forwards, page, progress
 
 GRAPH = Graph.somatize(node(abs))
 STEPS = st.none() | st.integers(-20, 20).map(float) | st.sampled_from([math.nan, math.inf, 1.5e308, -1.5e308])
@@ -90,3 +91,111 @@ def test_an_x_that_was_never_said_names_the_nearest(tmp_path):
         curve(store, "r", x="stpe")
     with pytest.raises(TypeError):
         curve(store, "r", x=3)
+
+
+def lines_of(figure, name="loss"):
+    """The lines of a trace, as lists of points."""
+    (trace,) = [trace for trace in figure.data if trace.name == name]
+    found = [[]]
+    for x, y in zip(trace.x, trace.y, strict=True):
+        if y is None:
+            found.append([])
+        else:
+            found[-1].append((x, y))
+    return [line for line in found if line]
+
+
+def marks_of(figure):
+    return [shape.x0 for shape in figure.layout.shapes]
+
+
+def notes_of(figure):
+    return figure.layout.title.subtitle.text.replace("<br>", " ")
+
+
+def test_steps_that_were_done_again_are_a_second_line_at_a_mark(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "b", [range(20), range(10, 30)])
+    figure = progress(store, "b", x="step", smooth=0)
+    assert lines_of(figure) == [
+        [(step, step) for step in range(20)],
+        [(step, step + 10) for step in range(10, 30)],
+    ]
+    assert marks_of(figure) == [10]
+    assert "step goes back to 10 at forward 20" in notes_of(figure)
+    assert figure.layout.xaxis.title.text == "step"
+    assert figure.layout.xaxis.range == pytest.approx((-0.58, 29.58))
+
+
+def test_a_new_line_begins_where_x_goes_back_in_one_writer(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [[None, 0, 1, 2, 0, 1, None]])
+    figure = progress(store, "r", x="step", smooth=0)
+    assert lines_of(figure) == [[(0, 1), (1, 2), (2, 3)], [(0, 4), (1, 5)]]
+    assert "5 forwards" in notes_of(figure)
+    assert "2 forwards left out, before the first step of a writer or after its last" in notes_of(figure)
+
+
+def test_an_x_that_always_goes_back_is_one_line(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [range(600, 0, -1)])
+    figure = progress(store, "r", x="step", smooth=0)
+    assert len(lines_of(figure)) == 1
+    assert "and 598 times more, the line is not cut there" in notes_of(figure)
+
+
+def test_runs_of_unlike_batch_size_end_at_the_same_epoch(tmp_path):
+    store = Store(tmp_path / "s")
+    for run, batches in (("small", 10), ("large", 3)):
+        record(store, run, [[batch // batches if batch % batches == 0 else None for batch in range(4 * batches + 1)]])
+    record(store, "none", [[None] * 5])
+    figure = progress(store, ["small", "large", "none"], x="step", smooth=0)
+    assert [lines_of(figure, f"{run}: loss")[0][-1][0] for run in ("small", "large")] == [4, 4]
+    assert lines_of(figure, "none: loss") == []
+    assert "none: 0 forwards; 5 forwards left out" in notes_of(figure)
+    with pytest.raises(UnknownName, match="did you mean 'step'"):
+        progress(store, ["small", "none"], x="stpe")
+
+
+def test_the_axes_of_time_and_elapsed(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [[None] * 4, [None] * 3])
+    by_time = progress(store, "r", x="time", smooth=0)
+    assert by_time.layout.xaxis.type == "date"
+    when = [row["when"] * 1000 for row in forwards(store, "r")]
+    assert [x for line in lines_of(by_time) for x, _ in line] == pytest.approx(when)
+    elapsed = progress(store, "r", x="elapsed", smooth=0)
+    name = elapsed.layout.xaxis.title.text
+    size = {"elapsed, µs": 1e6, "elapsed, ms": 1e3, "elapsed, s": 1.0}[name]
+    wanted = [x * size for x, _ in curve(store, "r", x="elapsed")]
+    assert [x for line in lines_of(elapsed) for x, _ in line] == pytest.approx(wanted)
+    assert [len(line) for line in lines_of(elapsed)] == [4, 3]
+
+
+@pytest.mark.parametrize("x", ["step", "loss.step", "time", "elapsed"])
+def test_a_live_draws_what_progress_draws_of_the_same_facts(tmp_path, x):
+    store, live = Store(tmp_path / "s"), Live("r", x=x)
+    steps = [None, 0, None, 2, 3, 1, 2, None]
+    with Recorder(store, run="r", summarising=["loss", "step"]) as recorder:
+        for count, step in enumerate(steps):
+            GRAPH.forward(1, watching=[recorder, live])
+            for watcher in (recorder, live):
+                watcher({"fact": "loss", "value": count, "step": -count})
+                if step is not None:
+                    watcher({"fact": "step", "value": step})
+    stored, seen = progress(store, "r", x=x, smooth=0), live.figure()
+    assert notes_of(seen) == notes_of(stored)
+    numbers = [[(y if x in ("time", "elapsed") else (at, y)) for at, y in line] for line in lines_of(stored)]
+    assert [[(y if x in ("time", "elapsed") else (at, y)) for at, y in line] for line in lines_of(seen)] == numbers
+    assert lines_of(pickle.loads(pickle.dumps(live)).figure()) == lines_of(seen)
+
+
+def test_a_page_has_its_curves_over_x_and_its_tables_of_all_forwards(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [[None, 0, 1, 2, None]])
+    html = page(store, "r", tmp_path / "page.html", x="step").read_text()
+    assert "2 forwards left out" in html
+    assert html.partition('<section id="forwards"')[2].partition("</section>")[0].count("<tr") == 6
+    with pytest.raises(UnknownName, match="did you mean 'step'"):
+        page(store, "r", tmp_path / "other.html", x="stpe")
+    assert not (tmp_path / "other.html").exists()
