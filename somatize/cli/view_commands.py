@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,20 @@ if TYPE_CHECKING:
 _HIGHEST = 16
 """Lines of a plot."""
 _SAID = ("took_us", "nodes")
+_NO_FACTS = (*_SAID, "forward", "time", "elapsed")
 
 _POINTS_AT_ONCE = 4096
 """Points that are turned into rows together."""
 
-Points = list[tuple[int, float]]
+Points = list[tuple[Any, float]]
+
+x_option = click.option(
+    "--x",
+    default="forward",
+    show_default=True,
+    metavar="X",
+    help="Over what: time, elapsed (without the gaps between launches) or a number that was said, such as epoch.",
+)
 
 
 @click.command(
@@ -49,6 +59,7 @@ Points = list[tuple[int, float]]
     examples=(
         "curve runs/ tuesday",
         "curve runs/ tuesday --of val.accuracy --last 1000",
+        "curve runs/ tuesday --x epoch",
         "curve runs/ tuesday --of ran.took_us --csv > took.csv",
     ),
 )
@@ -62,6 +73,7 @@ Points = list[tuple[int, float]]
     help="Which number: loss means its loss.value, ran.took_us another field of a fact; took_us and nodes are the"
     " forward's own.",
 )
+@x_option
 @last_option("forwards")
 @since_option
 @all_option
@@ -70,12 +82,16 @@ def curve(
     path: Path,
     run: str | None,
     of: str,
+    x: str,
     last: int | None,
     since: int | None,
     every: bool,
     answer: Answer,
 ) -> None:
     """A number that was said, over the forwards of a run: drawn on a terminal, else a row per point.
+
+    With --x it is over time, in seconds since 1970 where it is a row, or over another number, interpolated between two
+    forwards that said that; points before its first and after its last are left out.
 
     Price: a scan of columns where the number was summarised (a few seconds for a million points), else a fetch of
     every record; which it was is said below the plot.
@@ -84,28 +100,29 @@ def curve(
 
     with reading(path) as store:
         name = run_named(store, run)
-        points = record.curve(store, name, of, last=last, since=since)
+        points = record.curve(store, name, of, last=last, since=since, x=x)
         if not points:
             _refuse_unsaid(store, name, of)
-        costs = record.curve_costs(store, name, of, last=last, since=since) if answer.room() else ""
+        costs = record.curve_costs(store, name, of, last=last, since=since, x=x) if answer.room() else ""
     if answer.room() is not None and not every and points:
-        _draw(points, of, answer)
-        answer.note(_price(costs, of))
+        _draw(points, of, x, answer)
+        answer.note(_price(costs, of, x))
         return
+    field = x if x == "forward" else "x"
     if not answer.is_table:
-        answer.pages(partial(_rows, points), fields=("forward", "value"))
+        answer.pages(partial(_rows, points, field), fields=(field, "value"))
         return
     columns = [
-        TextColumn("forward", lambda row: str(row["forward"]), 0),
+        TextColumn(x, lambda row: str(row[field]), 0),
         TextColumn(of, lambda row: repr(row["value"]), 1),
     ]
-    rows = [row for some in _rows(points) for row in some]
-    answer.rows(rows, columns, ("forward", "value"), none=f"run {name!r}: no {of} in that stretch")
+    rows = [row for some in _rows(points, field) for row in some]
+    answer.rows(rows, columns, (field, "value"), none=f"run {name!r}: no {of} in that stretch")
 
 
-def _rows(points: Points) -> Iterator[list[Row]]:
+def _rows(points: Points, field: str) -> Iterator[list[Row]]:
     for at in range(0, len(points), _POINTS_AT_ONCE):
-        yield [{"forward": forward, "value": value} for forward, value in points[at : at + _POINTS_AT_ONCE]]
+        yield [{field: x, "value": value} for x, value in points[at : at + _POINTS_AT_ONCE]]
 
 
 def _refuse_unsaid(store: Any, name: str, of: str) -> None:
@@ -138,40 +155,54 @@ def _is_number(said: str) -> bool:
     return True
 
 
-def _draw(points: Points, of: str, answer: Answer) -> None:
+def _place(x: str) -> Callable[[Any], str]:
+    """How a point's x is written."""
+    if x == "time":
+        return lambda at: f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    if x == "elapsed":
+        return lambda at: answers.took(1e6 * at)
+    return lambda at: f"{at:,}" if isinstance(at, int) else f"{at:,.6g}"
+
+
+def _draw(points: Points, of: str, x: str, answer: Answer) -> None:
     from somatize.figures.theme import unit
     from somatize.ui.rich_backend import console_for
     from somatize.ui.text_plot import TextPlot
 
+    place = _place(x)
     finite = [(forward, value) for forward, value in points if math.isfinite(value)]
     if finite:
         low, high, last = min(finite, key=_value), max(finite, key=_value), finite[-1]
         clocked = of.endswith("_us")
         name, size = unit(high[1]) if clocked else ("", 1.0)
         height = min(_HIGHEST, answer.room() or _HIGHEST)
-        extents = [(forward, value, value) for forward, value in finite]
+        extents = [(at, value, value) for at, value in sorted(finite, key=_x)]
         console = console_for(sys.stdout)
-        console.print(TextPlot(extents, height, unit=size, suffix=cell_text(name, console.encoding)))
+        console.print(TextPlot(extents, height, unit=size, suffix=cell_text(name, console.encoding), place=place))
         told = answers.took if clocked else answers.number
         answer.say(
-            f"last {told(last[1])} at {last[0]:,}, lowest {told(low[1])} at {low[0]:,},"
-            f" highest {told(high[1])} at {high[0]:,}"
+            f"last {told(last[1])} at {place(last[0])}, lowest {told(low[1])} at {place(low[0])},"
+            f" highest {told(high[1])} at {place(high[0])}"
         )
     if len(finite) < len(points):
         odd = [(forward, value) for forward, value in points if not math.isfinite(value)]
-        where = answers.listed(f"{value!r} at {forward:,}" for forward, value in odd[:3])
+        where = answers.listed(f"{value!r} at {place(at)}" for at, value in odd[:3])
         answer.say(f"not drawn: {where}{f' and {len(odd) - 3:,} more' if len(odd) > 3 else ''}")
 
 
-def _value(point: tuple[int, float]) -> float:
+def _x(point: tuple[Any, float]) -> Any:
+    return point[0]
+
+
+def _value(point: tuple[Any, float]) -> float:
     return point[1]
 
 
-def _price(costs: str, of: str) -> str:
+def _price(costs: str, of: str, x: str) -> str:
     if costs == "scan":
         return "read by one scan of columns; --all lists the points"
-    name = of.removesuffix(".value")
-    return f"read by a fetch of each record; Recorder(summarising=[{name!r}]) makes it a scan; --all lists the points"
+    names = list(dict.fromkeys(name.removesuffix(".value") for name in (of, x) if name not in _NO_FACTS))
+    return f"read by a fetch of each record; Recorder(summarising={names}) makes it a scan; --all lists the points"
 
 
 @click.command(
@@ -193,8 +224,9 @@ def _price(costs: str, of: str) -> str:
     help="Where the page is written.",
 )
 @click.option("--of", multiple=True, metavar="FACT", help="What its curves are of, as for curve. May be repeated.")
+@x_option
 @click.option("--force", is_flag=True, help="Write it though FILE is there and is no page of somatize.")
-def page(path: Path, run: str | None, out: Path, of: tuple[str, ...], *, force: bool) -> None:
+def page(path: Path, run: str | None, out: Path, of: tuple[str, ...], x: str, *, force: bool) -> None:
     """A run as one page that opens in any browser.
 
     The page has the figures, the graph, the tables and what the run says of itself. It needs no network, and follows
@@ -210,7 +242,7 @@ def page(path: Path, run: str | None, out: Path, of: tuple[str, ...], *, force: 
     plotly_backend.require()
     with reading(path) as store:
         try:
-            made = write(store, run_named(store, run), out, of=of or None, replace=force)
+            made = write(store, run_named(store, run), out, of=of or None, x=x, replace=force)
         except NotReplaced as error:
             raise Refused(str(error).replace("say replace=True", "give --force")) from error
     click.echo(printable(str(made)))
@@ -360,8 +392,8 @@ _TAKES = {
     "csv": ("last", "of", "since"),
     "parquet": ("last", "of", "since"),
     "trace": ("forward", "last"),
-    "tensorboard": ("last", "since"),
-    "mlflow": ("last", "since"),
+    "tensorboard": ("last", "since", "step"),
+    "mlflow": ("last", "since", "step"),
 }
 """The options of each format."""
 
@@ -384,6 +416,7 @@ _TAKES = {
 @click.option("--forward", type=int, multiple=True, metavar="N", help="trace: this one, -1 the last; may be repeated.")
 @last_option("forwards")
 @since_option
+@click.option("--step", metavar="X", help="tensorboard, mlflow: what a step is, as --x of curve.")
 @answering
 def export(path: Path, run: str | None, output: str, form: str | None, answer: Answer, **options: Any) -> None:
     """Write a run as a table, as a trace for Perfetto, or to TensorBoard or MLflow.

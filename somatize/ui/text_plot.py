@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from somatize.figures import theme
 
 from .rich_backend import Console, ConsoleOptions, RenderResult, Text, literal
 
-Extents = Sequence[tuple[int, float, float]]
-"""Forwards in order, each with the lowest and the highest value from it to the next."""
+Extents = Sequence[tuple[Any, float, float]]
+"""Forwards, or another x, in order, each with the lowest and the highest value from it to the next."""
 
 _LEAST_WIDE, _MOST_LABEL = 8, 9
 _APART = 1e4
@@ -48,12 +49,26 @@ class TextPlot:
     values span more than four orders of magnitude, as in the figures.
     """
 
-    def __init__(self, extents: Extents, height: int, *, unit: float = 1.0, suffix: str = "", end: int = 0) -> None:
-        """Values are divided by `unit`, whose name is `suffix`; `end` is the last forward, where known."""
+    def __init__(
+        self,
+        extents: Extents,
+        height: int,
+        *,
+        unit: float = 1.0,
+        suffix: str = "",
+        end: int = 0,
+        place: Callable[[Any], str] = "{:,}".format,
+    ) -> None:
+        """Values are divided by `unit`, whose name is `suffix`; `end` is the last forward, where known.
+
+        `place` writes an x.
+        """
+        self._place = place
         self._extents = [(forward, low / unit, high / unit) for forward, low, high in extents]
         self._height = max(2, height)
         self._suffix = suffix
-        self._end = max([end, *(forward for forward, _, _ in extents[-1:])])
+        last = extents[-1][0] if extents else end
+        self._end = max(end, last) if end else last
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines(options.max_width, ascii_only=options.ascii_only):
@@ -88,7 +103,7 @@ class TextPlot:
         return labels
 
     def _axis(self, columns: int) -> str:
-        first, last = f"{self._extents[0][0]:,}", f"{self._end:,}"
+        first, last = self._place(self._extents[0][0]), self._place(self._end)
         room = columns - len(first) - len(last)
         return first + " " * room + last if room > 0 and first != last else first
 
@@ -105,10 +120,10 @@ class TextPlot:
     def _columns(self, width: int) -> list[tuple[int, float, float]]:
         """The lowest and the highest value of each column of dots that has any."""
         first, last = self._extents[0][0], self._extents[-1][0]
-        span = max(1, last - first)
+        span = last - first or 1
         columns: dict[int, tuple[float, float]] = {}
         for forward, low, high in self._extents:
-            x = (forward - first) * (width - 1) // span
+            x = int((forward - first) * (width - 1) // span)
             known = columns.get(x)
             columns[x] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
         return [(x, *columns[x]) for x in sorted(columns)]

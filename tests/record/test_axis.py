@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import UnknownName
+from somatize.errors import ExportError, UnknownName
 from somatize.record import Live, curve, curve_costs, forwards, page, progress
+from somatize.record.export import to_tensorboard
 
 GRAPH = Graph.somatize(node(abs))
 STEPS = st.none() | st.integers(-20, 20).map(float) | st.sampled_from([math.nan, math.inf, 1.5e308, -1.5e308])
@@ -199,3 +200,33 @@ def test_a_page_has_its_curves_over_x_and_its_tables_of_all_forwards(tmp_path):
     with pytest.raises(UnknownName, match="did you mean 'step'"):
         page(store, "r", tmp_path / "other.html", x="stpe")
     assert not (tmp_path / "other.html").exists()
+
+
+def steps_in(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(folder))
+    reader.Reload()
+    return [(event.step, event.value) for event in reader.Scalars("loss")]
+
+
+def test_steps_of_tensorboard_are_whole_and_what_that_changes_is_counted(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [[None, 0, None, 1, 2, -1, None]])
+    exported = to_tensorboard(store, "r", tmp_path, step="step")
+    assert steps_in(tmp_path / "r") == [(0, 1), (0, 2), (1, 3), (2, 4), (-1, 5)]
+    assert "1 step: rounded down to a whole number; it is step" in exported.left_out
+    left_out = "2 forwards: without a step: it is before the first step of a writer or after its last"
+    assert left_out in exported.left_out
+    assert exported.wrote["forwards"] == 5
+    with pytest.raises(UnknownName, match="did you mean 'step'"):
+        to_tensorboard(store, "r", tmp_path / "other", step="stpe")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_step_beyond_an_int64_is_refused_before_anything_is_written(tmp_path):
+    store = Store(tmp_path / "s")
+    record(store, "r", [[0, 2.0**63]])
+    with pytest.raises(ExportError, match="beyond an int64"):
+        to_tensorboard(store, "r", tmp_path / "logs", step="step")
+    assert not (tmp_path / "logs").exists()

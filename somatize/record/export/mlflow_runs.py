@@ -16,10 +16,12 @@ from somatize.errors import ExportError, ExtraMissing
 from somatize.record.forward_reader import Place
 from somatize.record.run_info import about
 
-from .output import Exported, LossCounts, StoredForward, forwards_of, points_of, run_name, texts_of
+from .output import Exported, LossCounts, Steps, StoredForward, forwards_of, points_of, run_name, texts_of
 
 RUN, BEGAN = "somatize.run", "somatize.began"
 """The tags that identify a run: its name, and the time at which it was begun."""
+STEP = "somatize.step"
+"""The tag that says what a step is, where it is not a forward's number."""
 _METRICS, _PARAMS = 1000, 100
 """Limits of MLflow per request."""
 _LONGEST_NAME, _LONGEST_PARAM, _LONGEST_TAG = 250, 6000, 5000
@@ -43,10 +45,13 @@ def to_mlflow(
     *,
     last: int | None = None,
     since: int | None = None,
+    step: str = "forward",
 ) -> Exported:
     """Write a run to an experiment of MLflow, as a run of the same name.
 
-    A step is a forward's number, its time in milliseconds that at which the forward was written down. Metrics are the
+    A step is a forward's number, or with `step` what `curve` takes as ``x=``, such as ``"epoch"``: rounded down to a
+    whole number, and forwards without it left out, both of which are counted in the result; a run that was exported by
+    another `step` is refused. Its time in milliseconds is that at which the forward was written down. Metrics are the
     recorded numbers, also several at a step, with the names that `curve` takes (``loss``,
     ``throughput.samples_per_s``); ``took_us``; and ``node/<id>/took_us`` for each node's turn. The `about` given by the
     user are the params; command, user and commit are MLflow's own tags. ``about.json`` has all metadata of the run,
@@ -60,10 +65,10 @@ def to_mlflow(
     """
     mlflow = _mlflow()
     name = run_name(store, run)
-    known = about(store, name)
+    known, steps = about(store, name), Steps(store, name, step)
     try:
-        out = _MlflowOutput(mlflow, tracking_uri, experiment, name, known)
-        out.numbers(forwards_of(store, name, out.losses, last=last, since=since))
+        out = _MlflowOutput(mlflow, tracking_uri, experiment, name, known, step)
+        out.numbers(steps.of(forwards_of(store, name, out.losses, last=last, since=since), out.losses))
         out.finish()
     except mlflow.exceptions.MlflowException as error:
         raise ExportError(f"MLflow did not take run {name!r}: {error}") from error
@@ -74,13 +79,14 @@ class _MlflowOutput:
     """Writes a run of MLflow, and counts what was written and lost."""
 
     def __init__(
-        self, mlflow: Any, tracking_uri: str | None, experiment: str, name: str, known: Mapping[str, Any]
+        self, mlflow: Any, tracking_uri: str | None, experiment: str, name: str, known: Mapping[str, Any], step: str
     ) -> None:
         self.losses = LossCounts()
         self.wrote = {"forwards": 0, "metrics": 0, "params": 0, "tags": 0, "artifacts": 0}
         self._entities = mlflow.entities
         self._client = mlflow.MlflowClient(tracking_uri=tracking_uri)
         self._known = known
+        self._step = step
         self._names = _Names(self.losses)
         self._lines: list[str] = []
         self.losses.add("fact", "said of the run as a whole; about.json has it", len(known["facts"]))
@@ -91,6 +97,11 @@ class _MlflowOutput:
             self._there: Counter[Point] = Counter()
             self._params(_flat(known["config"]), {})
         else:
+            before = found.data.tags.get(STEP, "forward")
+            if before != step:
+                raise ExportError(
+                    f"run {name!r} was exported with step={before!r}: delete it there, or give another experiment"
+                )
             self._id = found.info.run_id
             self._there = self._points_there(found.data.metrics)
             self._params(_flat(known["config"]), found.data.params)
@@ -128,6 +139,7 @@ class _MlflowOutput:
             "mlflow.source.git.dirty": str(git["dirty"]) if git.get("dirty") is not None else "",
             "somatize.host": known.get("host", ""),
             "somatize.python": known.get("python", ""),
+            STEP: self._step if self._step != "forward" else "",
         }
         cut = {key: value for key, value in tags.items() if len(value) > _LONGEST_TAG}
         self.losses.add("tag", f"cut to {_LONGEST_TAG:,} characters; about.json has it whole", len(cut))
@@ -154,21 +166,21 @@ class _MlflowOutput:
             self._client.log_batch(self._id, params=some)
         self.wrote["params"] += len(params)
 
-    def numbers(self, forwards: Iterator[StoredForward]) -> None:
+    def numbers(self, forwards: Iterator[tuple[int, StoredForward]]) -> None:
         """Write the numbers of these forwards that the run does not have yet."""
-        points = (point for forward in forwards for point in self._of(forward))
+        points = (point for step, forward in forwards for point in self._of(step, forward))
         while some := list(islice(points, _METRICS)):
             metrics = [self._entities.Metric(one.name, float(one.value), one.timestamp, one.step) for one in some]
             self._client.log_batch(self._id, metrics=metrics)
             self.wrote["metrics"] += len(metrics)
 
-    def _of(self, forward: StoredForward) -> Iterator[Point]:
+    def _of(self, step: int, forward: StoredForward) -> Iterator[Point]:
         self.wrote["forwards"] += 1
         self._lines += [f"forward {forward.number}: {name}: {text}" for name, text in texts_of(forward)]
         self.losses.add("time", "rounded to a millisecond", int(forward.when_us % 1000 > 0))
         told: set[Point] = set()
         for name, value in points_of(forward, self.losses):
-            point = Point(self._names.of(name), forward.number, forward.when_us // 1000, repr(value))
+            point = Point(self._names.of(name), step, forward.when_us // 1000, repr(value))
             if point.value in _IN_DATABASE:
                 self.losses.add(
                     "number", "infinite or -0.0: in a database MLflow keeps the largest float64 or 0.0 instead"

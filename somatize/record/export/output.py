@@ -6,6 +6,7 @@ no float64 is ``9007199254740993``.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from somatize.errors import ExportError
 from somatize.facts import KINDS, Fact
 from somatize.figures.theme import counted
+from somatize.record.column_reader import x_values
 from somatize.record.forward_reader import Pages, Place, opened_at, told_in
+from somatize.record.run_columns import GAP
 from somatize.store.node_tally import ENDINGS, micro
 from somatize.store.open_store import Opened
 from somatize.store.record_format import number
@@ -112,6 +116,32 @@ def forwards_of(
     with opened_at(store) as opened:
         for rows in pages.rows():
             yield from with_facts(opened, pages.run, rows, losses)
+
+
+class Steps:
+    """The whole number by which a format knows each forward: the forward's own, or x as `curve` has it, rounded down.
+
+    Raises `UnknownName` for what was never said, and `ExportError` for what is beyond an int64.
+    """
+
+    def __init__(self, store: Place, run: str, x: str) -> None:
+        self.x = x
+        self._at = None if x == "forward" else x_values(store, run, x)
+        wide = next((value for value in self._at or () if abs(value) >= 2**63), None)
+        if wide is not None:
+            raise ExportError(f"step={x!r}: {wide:g} is beyond an int64, so it can be no step; name another number")
+
+    def of(self, forwards: Iterator[StoredForward], losses: LossCounts) -> Iterator[tuple[int, StoredForward]]:
+        """The forwards that have a step, each with it; what is left out or rounded is counted."""
+        for forward in forwards:
+            x = forward.number if self._at is None else GAP
+            if self._at is not None and forward.number < len(self._at):
+                x = self._at[forward.number]
+            if x != x:
+                losses.add("forward", f"without a step: it is before the first {self.x} of a writer or after its last")
+                continue
+            losses.add("step", f"rounded down to a whole number; it is {self.x}", int(x != math.floor(x)))
+            yield math.floor(x), forward
 
 
 def with_facts(

@@ -26,7 +26,7 @@ from somatize.store.run_summary import flat
 from somatize.store.store import Store
 from somatize.utils.atomic_files import write_atomically
 
-from .output import Exported, LossCounts, StoredForward, forwards_of, points_of, run_name, series_name, texts_of
+from .output import Exported, LossCounts, Steps, StoredForward, forwards_of, points_of, run_name, series_name, texts_of
 
 _WRITER = "somatize"
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -239,23 +239,26 @@ def to_tensorboard(
     double: bool = False,
     last: int | None = None,
     since: int | None = None,
+    step: str = "forward",
 ) -> Exported:
     """Write a run as an event file in ``logdir/<run>``, where TensorBoard finds it: ``tensorboard --logdir logdir``.
 
-    A step is a forward's number, its time that at which the forward was written down. Scalars are the recorded numbers
-    in order, also several at a step, with the names that `curve` takes (``loss``, ``throughput.samples_per_s``);
-    ``took_us``; and ``node/<id>/took_us`` for each node's turn. Texts are log records, errors and the run's metadata;
-    the `about` given by the user are its hyperparameters.
+    A step is a forward's number, or with `step` what `curve` takes as ``x=``, such as ``"epoch"``: rounded down to a
+    whole number, and forwards without it left out, both of which are counted in the result. Its time is that at which
+    the forward was written down. Scalars are the recorded numbers in order, also several at a step, with the names that
+    `curve` takes (``loss``, ``throughput.samples_per_s``); ``took_us``; and ``node/<id>/took_us`` for each node's turn.
+    Texts are log records, errors and the run's metadata; the `about` given by the user are its hyperparameters.
 
     TensorBoard's scalars are float32: numbers that this changes are counted in the result. With `double` they are
     float64, which `EventAccumulator` reads as tensors, and TensorBoard's page shows only with ``--load_fast=false``.
 
     Writing a run again replaces its file; restart a TensorBoard that is open. Reads every fact. Raises `ExtraMissing`
     without ``pip install 'somatize[tensorboard]'``, `ExportError` if the directory holds other event files,
-    `UnknownRun` and `WhichRun`; what was there stays.
+    `UnknownRun`, `WhichRun` and, for a `step` that was never said, `UnknownName`; what was there stays.
     """
     require()
     name = run_name(store, run)
+    steps = Steps(store, name, step)
     folder = Path(logdir, _folder(name))
     _refuse_others(folder, name)
     known = about(store, name)
@@ -267,8 +270,9 @@ def to_tensorboard(
         with path.open("wb") as file:
             out = _ScalarOutput(EventWriter(file, known.get("began", 0.0), double=double), double=double)
             out.about(name, known)
-            for forward in forwards_of(store, name, out.losses, last=last, since=since):
-                out.forward(forward)
+            forwards = forwards_of(store, name, out.losses, last=last, since=since)
+            for at, forward in steps.of(forwards, out.losses):
+                out.forward(at, forward)
             out.end(known)
         return Exported(folder, out.wrote, out.losses.sentences())
 
@@ -316,7 +320,7 @@ class _ScalarOutput:
         self.wrote["texts"] += 1
         self.losses.add("fact", "said of the run as a whole", len(known["facts"]))
 
-    def forward(self, forward: StoredForward) -> None:
+    def forward(self, step: int, forward: StoredForward) -> None:
         numbers = list(points_of(forward, self.losses))
         texts = list(texts_of(forward))
         if not self._double:
@@ -327,7 +331,7 @@ class _ScalarOutput:
                     self.losses.add("number", why)
         self._last = forward.when_us / 1e6
         self._states.add(forward.state)
-        self._writer.write_values(forward.number, self._last, numbers, texts)
+        self._writer.write_values(step, self._last, numbers, texts)
         self.wrote["forwards"] += 1
         self.wrote["scalars"] += len(numbers)
         self.wrote["texts"] += len(texts)
