@@ -47,6 +47,8 @@ def test_what_is_left_out_is_said(recorded: Path, tmp_path: Path) -> None:
     [
         (["steady", "-o", "t.txt"], 2, "the ending of t.txt says no format"),
         (["steady", "-o", "t.csv", "--forward", "1"], 2, "--forward is not for csv; it takes --last, --of, --since"),
+        (["steady", "-o", "t.csv", "--step", "epoch"], 2, "--step is not for csv"),
+        (["steady", "-o", "logs", "--to", "tensorboard", "--step", "lsos"], 3, "did you mean 'loss'"),
         (["steady", "-o", "no/t.csv"], 5, "there is no directory no"),
         (["steddy", "-o", "t.csv"], 3, "did you mean 'steady'"),
         (["steady", "-o", "t.csv", "--of", "nodes", "--since", "1"], 5, "cannot be asked for with since="),

@@ -35,6 +35,7 @@ def test_what_is_not_there_is_said(recorded: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert "did you mean 'steady'" in call("page", recorded, "stedy", "-o", out, code=3).stderr
     assert "say which" in call("page", recorded, "-o", out, code=2).stderr
+    assert "did you mean 'loss'" in call("page", recorded, "steady", "-o", out, "--x", "lsos", code=3).stderr
     assert "is an empty directory" in call("page", tmp_path, "-o", out, code=3).stderr
     assert "there is no directory" in call("page", recorded, "steady", "-o", tmp_path / "no" / "p.html", code=5).stderr
     assert not out.exists()

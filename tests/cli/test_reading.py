@@ -39,6 +39,9 @@ READERS = {
     ("curve", RUN, "--of", "ran.took_us"): lambda store: [
         {"forward": n, "value": v} for n, v in record.curve(store, RUN, "ran.took_us")
     ],
+    ("curve", RUN, "--x", "took_us"): lambda store: [
+        {"x": at, "value": v} for at, v in record.curve(store, RUN, x="took_us")
+    ],
     ("facts", RUN): lambda store: record.facts(store, RUN),
     ("facts", RUN, "3"): lambda store: record.facts(store, RUN, 3),
     ("facts", RUN, "-3"): lambda store: record.facts(store, RUN, -3),

@@ -152,6 +152,23 @@ def test_a_run_that_goes_on_is_exported_again_and_gets_what_it_lacks(store: Stor
     assert read.run.info.status == "FINISHED"
 
 
+def test_a_step_is_what_is_said_to_be_one_and_stays_so(store: Store, database: str) -> None:
+    graph = Graph.somatize(node(abs))
+    with Recorder(store, run="by step") as recorder:
+        for turn, step in enumerate((0, None, 1, 0, None)):
+            graph.forward(turn, watching=recorder)
+            recorder({"fact": "loss", "value": turn / 10})
+            if step is not None:
+                recorder({"fact": "epoch", "value": step})
+    exported = to_mlflow(store, "by step", database, "steps", step="epoch")
+    assert Read(database, "steps").points("loss") == [(0, "0.0"), (0, "0.1"), (0, "0.3"), (1, "0.2")]
+    assert "1 step: rounded down to a whole number; it is epoch" in exported.left_out
+    assert "1 forward: without a step: it is before the first epoch of a writer or after its last" in exported.left_out
+    assert to_mlflow(store, "by step", database, "steps", step="epoch").wrote["metrics"] == 0
+    with pytest.raises(ExportError, match="was exported with step='epoch'"):
+        to_mlflow(store, "by step", database, "steps")
+
+
 def test_an_export_that_was_stopped_is_made_whole_by_the_next(
     store: Store, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
