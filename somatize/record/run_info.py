@@ -362,6 +362,7 @@ def _masked(value: Any, key: str = "") -> Any:
 
 _GRAPH, _CODE = "graph ", "code "
 _HIDDEN = frozenset({"run", "name", "fields", "machine_id", "oom"})
+_OF_WRITER = ("writer", "alive", "first", "last", "forwards")
 
 
 def about(store: Place, run: str | None = None) -> dict[str, Any]:
@@ -371,8 +372,9 @@ def about(store: Place, run: str | None = None) -> dict[str, Any]:
     `git` are of that one (of `argv` the values of ``--password``, ``--token`` and their like are hidden). `state`,
     `why` and `ended` say how the run ended, as `runs` does; `tags` and `note` are what it was marked with; `config` is
     the configuration of its last recorder, nested as it was given. `writers` has all of this for each recorder, in the
-    order of opening. `graphs` are those the run had, as data, and `facts` what was said before its first forward. `git`
-    and `versions` are gathered while the run goes on; they are there at the latest when the recorder was closed.
+    order of opening, with the first and the last forward it made. `graphs` are those the run had, as data, and `facts`
+    what was said before its first forward. `git` and `versions` are gathered while the run goes on; they are there at
+    the latest when the recorder was closed.
     """
     with opened_at(store) as opened:
         found = look(opened, lambda view: about_of(lines_of(view, run)))
@@ -384,7 +386,7 @@ def about_of(lines: RunLines) -> dict[str, Any]:
     """The result of `about` for a run, with the digests of code that are on record of its last graph."""
     writers = writers_of(lines)
     code: dict[str, dict[str, str]] = {}
-    first = {key: value for key, value in writers[0].items() if key not in ("writer", "alive")} if writers else {}
+    first = {key: value for key, value in writers[0].items() if key not in _OF_WRITER} if writers else {}
     graphs: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for one in writers:
@@ -438,13 +440,30 @@ def writers_of(lines: RunLines) -> list[dict[str, Any]]:
         known["said"] = {**known.get("said", {}), **tail.gathered.about}
         known["heard"] = tail.gathered.heard() or lines.info.last or tail.about.get("opened", 0)
     ends = {one.writer: one for one in writer_ends(reading, lines.run)}
+    made = _forwards_by_writer(lines)
     rows = [
-        _writer(writer, known, ends.get(writer), alive=lines.view.is_alive(writer)) for writer, known in found.items()
+        _writer(writer, known, ends.get(writer), made.get(writer, _NONE_MADE), alive=lines.view.is_alive(writer))
+        for writer, known in found.items()
     ]
     return sorted(rows, key=lambda row: row["began"])
 
 
-def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, *, alive: bool) -> dict[str, Any]:
+_Made = tuple[int | None, int | None, int]
+"""The first and the last forward of a writer, and how many it made."""
+_NONE_MADE: _Made = (None, None, 0)
+
+
+def _forwards_by_writer(lines: RunLines) -> dict[int, _Made]:
+    found: dict[int, _Made] = {}
+    parts = [(block.writer, block.forwards[0], block.forwards[-1], len(block.forwards)) for block in lines.blocks()]
+    parts += [(line.writer, line.forward, line.forward, 1) for line in lines.lines.values()]
+    for writer, first, last, count in parts:
+        low, high, before = found.get(writer, (first, last, 0))
+        found[writer] = min(low or 0, first), max(high or 0, last), before + count
+    return found
+
+
+def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, made: _Made, *, alive: bool) -> dict[str, Any]:
     said = dict(known.pop("said", {}))
     heard = known.pop("heard", 0)
     state, why, when = said.pop("end", None) or (("", "", 0) if end is None else (end.state, end.why, end.when))
@@ -459,6 +478,7 @@ def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, *, alive:
         "writer": f"{writer:015x}",
         "alive": alive,
         "began": known.pop("opened", 0) / 1e6,
+        **dict(zip(("first", "last", "forwards"), made, strict=True)),
         **{key: value for key, value in known.items() if key not in _HIDDEN},
         **{key: value for key, value in said.items() if key not in {**graphs, **code, "about": 0, "config": 0}},
         "config": said.get("config", said.get("about", {})),
@@ -517,25 +537,13 @@ def _row(forward: int, state: int, inside: list[str], nodes: int, when: int, wri
 
 
 def writers(store: Place, run: str | None = None) -> list[dict[str, Any]]:
-    """A row per stretch of forwards that one writer made, by number: `writer`, `first`, `last`, `forwards`.
+    """A row per recorder that was opened on a run, in the order of opening, as `about` has them.
 
-    A resumed run has a stretch for each time it was opened; writers at work at once have many. Nothing should join
-    the values of two stretches with one stroke.
+    `first` and `last` are the numbers of its first and last forward, None before there is one, and `forwards` counts
+    them: of recorders at work at once the numbers alternate.
     """
     with opened_at(store) as opened:
-        return look(opened, lambda view: _stretches(lines_of(view, run)))
-
-
-def _stretches(lines: RunLines) -> list[dict[str, Any]]:
-    runs = [(forward, block.writer) for block in lines.blocks() for forward in block.forwards]
-    runs += [(line.forward, line.writer) for line in lines.lines.values()]
-    rows: list[dict[str, Any]] = []
-    for forward, writer in sorted(runs):
-        name = f"{writer:015x}"
-        if rows and rows[-1]["writer"] == name:
-            rows[-1] |= {"last": forward, "forwards": rows[-1]["forwards"] + 1}
-        else:
-            rows.append({"writer": name, "first": forward, "last": forward, "forwards": 1})
+        rows: list[dict[str, Any]] = look(opened, lambda view: about_of(lines_of(view, run))["writers"])
     return rows
 
 

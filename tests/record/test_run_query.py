@@ -21,7 +21,7 @@ import torch
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import BadFilter, BadRun, FactWarning, RecordError, RecordWarning, UnknownName, UnknownRun
-from somatize.record import about, best, compare, runs
+from somatize.record import about, best, compare, runs, writers
 
 G = Graph.somatize(node(lambda x: x).named("a"))
 
@@ -392,6 +392,8 @@ def test_a_resumed_run_keeps_both_configurations_and_warns_of_what_differs(store
         record(store, "r", [2.0], config={"lr": 0.2})
     said = about(store, "r")
     assert [one["config"] for one in said["writers"]] == [{"lr": 0.1, "seed": 1}, {"lr": 0.2}]
+    assert writers(store, "r") == said["writers"]
+    assert [(one["first"], one["last"], one["forwards"]) for one in said["writers"]] == [(0, 0, 1), (1, 1, 1)]
     assert said["config"] == {"lr": 0.2}
     (row,) = runs(store, config=["*"])
     assert (row["config.lr"], "config.seed" in row) == (0.2, False)
