@@ -186,6 +186,7 @@ class Strokes:
     def __init__(self, columns: Columns, buckets: int) -> None:
         self.columns = columns
         self.segments = columns.segments()
+        self.lines = columns.lines()
         self.buckets = buckets
         self.breaks = [found.start() for found in _BREAK.finditer(columns.states)]
         self.marked = _thinned(self.breaks)
@@ -207,7 +208,7 @@ class Strokes:
 
     def _each_stretch(self, values: array[float], said: set[int] | None) -> Iterator[TraceSegment]:
         """Iterate over segments; with `said`, only over rows that have a value."""
-        for segment in self.columns.lines():
+        for segment in self.lines:
             rows = segment if said is None else array("q", [row for row in segment if row in said])
             if said is not None and not rows:
                 continue
