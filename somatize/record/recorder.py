@@ -30,6 +30,7 @@ from somatize.errors import (
 from somatize.facts import KINDS, Fact, said, text
 from somatize.store import open_store
 from somatize.store.appender import Pending
+from somatize.store.journal import console_name
 from somatize.store.record_format import OK, OWN, readings
 from somatize.store.recovery import open_writer
 from somatize.store.run_reader import RunLines, StoreSnapshot, find_run, look
@@ -257,6 +258,7 @@ class Recorder:
         note: str = "",
         resume: str = "auto",
         diff: bool = False,
+        console: bool = False,
     ) -> None:
         """Open `run` to write on, or a new one with a name of its own.
 
@@ -267,6 +269,11 @@ class Recorder:
 
         A run that exists is continued: with ``resume="auto"`` a log line says so, ``"must"`` insists that it exists,
         ``"never"`` refuses it. A configuration other than the one before is warned about.
+
+        With `console`, what this process and its children write to stdout and stderr, also from C, goes on to where it
+        went and into the run: `console` facts with `stream` and `text`, one a second and stream, of 2,000 characters;
+        `left_out` counts the other lines. The last lines stand in `why` if the run fails or is killed. It takes a
+        process beside this one; a warning says where that cannot be started.
 
         `summarising` names facts whose values are kept as columns, so that their curves are read without the
         records: ``"loss"`` means its ``loss.value``, ``"ran.took_us"`` any other field, ``"val.loss"`` the `loss` of
@@ -286,12 +293,24 @@ class Recorder:
         self._warned = False
         _check_resumed(store, self._run, self._given.get("config", {}), resume)
         self._open()
+        if console:
+            self._record_console()
 
     def _open(self, parent: int = 0) -> None:
         self._by_hand: ByHand[ForwardSink] = ByHand(self._sink)
         open_writer(open_store.hold(self._store.opened.path), self._run, self._fields, self._take, parent)
         self._teller = Teller(self._writer, self._given, diff=self._diff)
         self._graphs = Graphs(self._writer, self._teller)
+
+    def _record_console(self) -> None:
+        from somatize.store.console import Console
+
+        writer = self._writer
+        path = writer.opened.journals / console_name(writer.id)
+        try:
+            writer.console = Console(path, lambda fact: writer.add_run_fact(said(fact)))
+        except OSError as error:
+            warn_of_record(f"the output of run {self._run!r} is not recorded: {error.strerror or error}")
 
     def _take(self, writer: Writer) -> None:
         """Write by that one, which is closed at the latest when this is gone."""

@@ -22,6 +22,7 @@ from datetime import date, time
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from tempfile import TemporaryFile
 from types import BuiltinFunctionType, FunctionType
 from typing import IO, Any
@@ -34,6 +35,7 @@ from somatize.facts import Fact, encodable, text
 from somatize.naming import bytecode
 from somatize.naming.module_origin import is_library
 from somatize.store import record_format
+from somatize.store.journal import console_name
 from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, Stored, lines_of, look
@@ -440,9 +442,9 @@ def writers_of(lines: RunLines) -> list[dict[str, Any]]:
         known["said"] = {**known.get("said", {}), **tail.gathered.about}
         known["heard"] = tail.gathered.heard() or lines.info.last or tail.about.get("opened", 0)
     ends = {one.writer: one for one in writer_ends(reading, lines.run)}
-    made = _forwards_by_writer(lines)
+    made, journals, alive = _forwards_by_writer(lines), lines.view.opened.journals, lines.view.is_alive
     rows = [
-        _writer(writer, known, ends.get(writer), made.get(writer, _NONE_MADE), alive=lines.view.is_alive(writer))
+        _writer(writer, known, ends.get(writer), made.get(writer, _NONE_MADE), journals, alive=alive(writer))
         for writer, known in found.items()
     ]
     return sorted(rows, key=lambda row: row["began"])
@@ -463,13 +465,15 @@ def _forwards_by_writer(lines: RunLines) -> dict[int, _Made]:
     return found
 
 
-def _writer(writer: int, known: dict[str, Any], end: WriterEnd | None, made: _Made, *, alive: bool) -> dict[str, Any]:
+def _writer(
+    writer: int, known: dict[str, Any], end: WriterEnd | None, made: _Made, journals: Path, *, alive: bool
+) -> dict[str, Any]:
     said = dict(known.pop("said", {}))
     heard = known.pop("heard", 0)
     state, why, when = said.pop("end", None) or (("", "", 0) if end is None else (end.state, end.why, end.when))
     if not state:
         state, when = (RUNNING, 0) if alive else (KILLED, when or heard)
-        why = "" if alive else why_killed(known)
+        why = "" if alive else why_killed(known, journals / console_name(writer))
     if isinstance(said.get("argv"), list):
         said["argv"] = masked(list(map(str, said["argv"])))
     graphs = {key: value for key, value in said.items() if key.startswith(_GRAPH)}

@@ -100,6 +100,11 @@ def file_name(writer: int, generation: int) -> str:
     return f"{writer:016x}.{generation:06d}"
 
 
+def console_name(writer: int) -> str:
+    """The file name of the last lines that the process of a writer wrote to its console; no journal has such a one."""
+    return f"{writer:016x}.console"
+
+
 def parse_name(path: Path) -> tuple[int, int] | None:
     """The writer and the generation of a journal's path; None for another file."""
     writer, _, generation = path.name.partition(".")

@@ -260,7 +260,8 @@ def _recover_rest(
             return
         at = known.offset
     heard = 0
-    why = why_killed(about)
+    console = path.with_name(journal.console_name(writer))
+    why = why_killed(about, console)
     last_one = not (path.parent / journal.file_name(writer, generation + 1)).exists()
     while True:
         gathered = JournalRows(writer, about["fields"], generation)
@@ -274,6 +275,7 @@ def _recover_rest(
             lambda txn: commit_rows(txn, about["run"], gathered, taken, about, closed=closed, heard=heard, why=why)  # noqa: B023
         )
         if not gathered.read_to:
+            console.unlink(missing_ok=True)
             return
 
 

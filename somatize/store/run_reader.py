@@ -21,7 +21,7 @@ from somatize.utils.interrupts import Descriptor
 from somatize.utils.notices import warn_of_record
 
 from . import directory, journal, record_format
-from .journal import NO_TIME
+from .journal import NO_TIME, console_name
 from .journal_reader import JournalCounts, JournalFile, Tail
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, journal_files
@@ -191,7 +191,8 @@ class RunLines:
                     heard = known.when or tail.gathered.heard() or self.info.last or known.opened
                     state, why, when = said.get("end") or (known.state, known.why, heard)
                     if not state and not self.view.is_alive(tail.writer):
-                        state, why = KILLED, why_killed(tail.about)
+                        output = self.view.opened.journals / console_name(tail.writer)
+                        state, why = KILLED, why_killed(tail.about, output)
                     ends[tail.writer] = known._replace(state=state, why=why, when=when)
             made.end = run_end(ends.values(), [one for one in ends if self.view.is_alive(one)])
         if (read or not tails) and (self.lines or self.late):

@@ -77,12 +77,18 @@ def origin() -> dict[str, Any]:
     return found if kills is None else {**found, "oom": kills}
 
 
-def why_killed(about: Mapping[str, Any]) -> str:
-    """Why a writer with this `origin` was killed, as far as that is known here; else empty.
+def why_killed(about: Mapping[str, Any], output: Path) -> str:
+    """Why a writer with this `origin` was killed, as far as that is known here, and what it wrote last to its console.
 
     On the same machine, of the same name and id: it was restarted if it has another boot. In the same boot: out of
     memory, if the kernel killed a process of the writer's control group since the writer was opened.
     """
+    from .console import last_lines, with_output
+
+    return with_output(_cause(about), last_lines(output))
+
+
+def _cause(about: Mapping[str, Any]) -> str:
     now = origin()
     if not about.get("boot") or any(about.get(key) != now[key] for key in ("host", "machine_id")):
         return ""

@@ -19,12 +19,14 @@ from .journal import ABOUT, END, LATE, NO_TIME, PART, RECORD
 from .open_store import Reference, in_service_thread
 from .record_format import LOST, OPEN
 from .rows import JournalRows
-from .run_summary import FINISHED, NOT_CLOSED, end_of_process, pack_end
+from .run_summary import FAILED, FINISHED, NOT_CLOSED, end_of_process, pack_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from somatize.facts import Fact
+
+    from .console import Console
 
 
 _UNKNOWN = 4
@@ -51,6 +53,8 @@ class Writer(Appender):
         self.closed_in_store = False
         self.end: tuple[str, str] | None = None
         """How it ended and why, if that was said before it is closed."""
+        self.console: Console | None = None
+        """The recorded output of the process, if it is recorded to this run."""
         self.current: Pending | None = None
         """The forward whose record is being written."""
         self._finished = False
@@ -249,6 +253,7 @@ class Writer(Appender):
         """
         if self._closed:
             return
+        self._close_console()
         if self.gate.is_mine():
             self._catch_up()
             self._shut()
@@ -258,6 +263,19 @@ class Writer(Appender):
             self.close_later()
         else:
             self._finish()
+
+    def _close_console(self) -> None:
+        """End recording the output; its last lines stand in the reason why a writer failed."""
+        console, self.console = self.console, None
+        if console is not None:
+            from .console import with_output
+
+            lines = console.close()
+            state, why = self._ending()
+            self.end = state, with_output(why, lines) if state == FAILED else why
+
+    def _ending(self) -> tuple[str, str]:
+        return self.end or (end_of_process() if self.exiting else (FINISHED, NOT_CLOSED))
 
     def _catch_up(self) -> None:
         """Finish the interrupted write of this thread, then make the postponed ones."""
@@ -274,7 +292,7 @@ class Writer(Appender):
         for pending in list(self.pending):
             if pending is not self.current:  # else this came in the middle of writing it, and it will be written
                 self._end_as_lost(pending)
-        state, why = self.end or (end_of_process() if self.exiting else (FINISHED, NOT_CLOSED))
+        state, why = self._ending()
         self._write_entry(None, ABOUT, (0, 0, NO_TIME, b"", pack_end(state, why)), keep=False)
         self.shut = self._closed = self.closing = True
         self.pen.close()
@@ -359,6 +377,7 @@ class Writer(Appender):
     def close_without_errors(self) -> None:
         """Close it; errors become warnings, since no caller is left."""
         try:
+            self._close_console()
             self.gate.alone(self._shut)
             self._finish()
         except Exception as error:
