@@ -230,3 +230,30 @@ def test_a_step_beyond_an_int64_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ExportError, match="beyond an int64"):
         to_tensorboard(store, "r", tmp_path / "logs", step="step")
     assert not (tmp_path / "logs").exists()
+
+
+def test_two_writers_at_once_have_an_x_each(tmp_path):
+    store = Store(tmp_path / "s")
+    with Recorder(store, run="r") as one, Recorder(store, run="r") as other:
+        for turn in range(5):
+            for recorder, low in ((one, 0), (other, 100)):
+                GRAPH.forward(1, watching=recorder)
+                recorder({"fact": "loss", "value": low + turn})
+                if turn in (0, 4):
+                    recorder({"fact": "step", "value": low + turn})
+    assert curve(store, "r", x="step") == [(low + turn, low + turn) for turn in range(5) for low in (0, 100)]
+    figure = progress(store, "r", x="step", smooth=0)
+    assert sorted(lines_of(figure)) == [[(low + turn, low + turn) for turn in range(5)] for low in (0, 100)]
+    assert marks_of(figure) == []
+    when = [x for x, _ in curve(store, "r", x="time")]
+    elapsed = [x for x, _ in curve(store, "r", x="elapsed")]
+    assert [x - elapsed[0] for x in elapsed] == pytest.approx([x - when[0] for x in when], abs=1e-6)  # one launch
+
+
+def test_runs_that_are_grey_are_on_the_axis_too(tmp_path):
+    store = Store(tmp_path / "s")
+    names = [f"r{place}" for place in range(26)]
+    for name in names:
+        record(store, name, [[0, None, 1]])
+    grey = lines_of(progress(store, names, x="step", smooth=0), "2 other runs: loss")
+    assert grey == [[(0, 0), (0.5, 1), (1, 2)]] * 2
