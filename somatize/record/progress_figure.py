@@ -69,12 +69,8 @@ def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
     notes += [f"{name}: {MOST} of {count:,} streams are drawn" for name, count in columns.left_out.items()]
     if columns.asked > MOST_PANELS:
         notes.append(f"{MOST_PANELS} of {columns.asked:,} numbers asked for are drawn")
-    notes += [words for words in _of_lines(strokes, brief=brief) if words]
-    return notes
-
-
-def _of_lines(strokes: Strokes, *, brief: bool) -> tuple[str, str, str]:
-    return _writers(strokes, brief=brief), _axis(strokes.columns, brief=brief), _condensed(strokes, brief=brief)
+    of_lines = _writers(strokes, brief=brief), _axis(columns, brief=brief), _condensed(strokes, brief=brief)
+    return [*notes, *(words for words in of_lines if words)]
 
 
 def _ends(columns: Columns) -> str:
