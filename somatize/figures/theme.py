@@ -23,6 +23,7 @@ TITLE, TEXT, SMALL = 16, 12, 11
 HUES = ("#0070fa", "#db7c00", "#09a586", "#985294", "#a285e0", "#659852")
 """Series or places, in order; beyond the sixth they come again, dashed."""
 DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 RED = "#e03131"
 """A forward that broke, and nothing else."""
 
@@ -67,6 +68,11 @@ def hue(index: int) -> str:
 def dash(index: int) -> str:
     """The stroke of the series of that number; the first six are solid."""
     return DASHES[index // len(HUES) % len(DASHES)]
+
+
+def symbol(index: int) -> str:
+    """The symbol of points of the run of that number; the first six have circles."""
+    return SYMBOLS[index // len(HUES) % len(SYMBOLS)]
 
 
 def fill(index: int) -> str:

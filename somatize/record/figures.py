@@ -144,12 +144,13 @@ def progress(
     number or several, as for `curve`; None means the loss. A thin line has the numbers as they were recorded, a bold
     one their centred mean over `smooth` numbers (0 for none, None for a twentieth of them), which ends half as many
     before each end. With None, a series whose values change rarely, such as ``lr`` or ``epoch`` (at most a quarter of
-    its numbers differ from the one before), has no mean. A missing value is a gap; values that are no finite number are
-    described in words; every forward that broke is marked; lines do not join what two writers wrote. A long run is
-    drawn with few points that keep every extreme. A number of streams, such as ``"throughput.samples_per_s"``, has a
-    line for each stream, 24 at most, joined from one window to the next; numbers of streams outside of any forward are
-    drawn over their batches. The first 24 runs have a line style of their own, further ones are grey; at most the
-    first hundred names of `of` are drawn.
+    its numbers differ from the one before), has no mean. A forward in which a number was not said cuts no line; what
+    was said in a fifth of them at most is points on a thin line. Values that are no finite number are gaps, described
+    in words; every forward that broke is marked; lines do not join what two writers wrote. A long run is drawn with
+    few points that keep every extreme. A number of streams, such as ``"throughput.samples_per_s"``, has a line for
+    each stream, 24 at most, joined from one window to the next; numbers of streams outside of any forward are drawn
+    over their batches. The first 24 runs have a line style of their own, further ones are grey; at most the first
+    hundred names of `of` are drawn.
 
     `x` is what they are drawn over, as for `curve`: ``"forward"``, ``"time"`` (in UTC), ``"elapsed"`` or a number that
     was said, such as ``"epoch"``, by which runs of unlike batch size can be compared. The subtitle counts the forwards

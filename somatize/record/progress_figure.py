@@ -50,7 +50,7 @@ from .run_columns import (
     Columns,
     Series,
 )
-from .traces import ESTIMATE, MOST_BREAKS, Look, Smoothing, Strokes, broke_trace, series_traces, took_trace
+from .traces import ESTIMATE, MOST_BREAKS, Look, Smoothing, Strokes, broke_trace, is_seldom, series_traces, took_trace
 
 if TYPE_CHECKING:
     from somatize.figures.plotly_backend import Figure
@@ -285,7 +285,9 @@ class GreyRuns:
                 said += [*(f"{name}: {text}" for text in words), None]
         trace = self._look.trace("took" if panel.name == "took" else themes.escaped(panel.name, 40), xs, ys, panel)
         trace["line"] |= {"width": 1}
-        return trace | {"opacity": _OPACITY, "customdata": said}
+        few = all(place is None or is_seldom(run.columns.series[place]) for run in self.runs for place in places)
+        marked = self._look.marked(ys, len(ys) if few and places != [None] else 0, size=4)
+        return trace | marked | {"opacity": _OPACITY, "customdata": said}
 
 
 def _number(value: float | None) -> str | None:
@@ -440,7 +442,8 @@ class _Progress:
         """One run: a hue per series and stream. Several: a hue per run, and a stroke for each stream of a panel."""
         if len(self.runs) > 1:
             stroke = themes.dash(order) if stream is None else themes.DASHES[stream % len(themes.DASHES)]
-            return Look(themes.hue(order), stroke, f"{themes.escaped(self.shown[order])}: ")
+            prefix = f"{themes.escaped(self.shown[order])}: "
+            return Look(themes.hue(order), stroke, prefix, themes.symbol(order))
         index = max(self.hues, default=-1) + 1 if place is None else self.hues[place]
         return Look(themes.hue(index), themes.dash(index), "")
 

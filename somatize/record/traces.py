@@ -7,7 +7,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 from somatize.figures import theme as themes
@@ -161,8 +161,10 @@ def _with_gaps(values: array[float], chosen: list[int], gaps: Sequence[int]) -> 
 
 
 _BREAK = re.compile(b"[%c%c%c]" % (BROKE, INTERRUPTED, LOST))
-_EACH_MARKED, _EACH_OF_SEVERAL = 60, 15
-"""Up to how many points each has a marker, in one run or several; beyond, only those that no stroke reaches."""
+_EACH_MARKED, _EACH_OF_SEVERAL, _MOST_POINTS = 60, 15, 400
+"""Up to how many points each has a marker, in one run, in several, and of a number that is said seldom.
+
+Beyond, only those have one that no stroke reaches."""
 MOST_BREAKS = 4000
 ESTIMATE = ", smoothed (one-sided estimate)"
 _NAME = 40
@@ -190,8 +192,8 @@ class Strokes:
         self.buckets = buckets
         self.breaks = [found.start() for found in _BREAK.finditer(columns.states)]
         self.marked = _thinned(self.breaks)
-        self.series = [self._stretches(series.values, _rows_of(series)) for series in columns.series]
-        self.took = self._stretches(columns.took_us)
+        self.series = [list(self._stretches(series.values, series.kinds)) for series in columns.series]
+        self.took = list(self._stretches(columns.took_us))
 
     @property
     def condensed(self) -> bool:
@@ -203,15 +205,20 @@ class Strokes:
         stretches = self.took if place is None else self.series[place]
         return [value for _, values, places, _ in stretches for at in places if (value := values[at]) == value]
 
-    def _stretches(self, values: array[float], said: set[int] | None = None) -> list[TraceSegment]:
-        return list(self._each_stretch(values, said))
-
-    def _each_stretch(self, values: array[float], said: set[int] | None) -> Iterator[TraceSegment]:
-        """Iterate over segments; with `said`, only over rows that have a value."""
+    def _stretches(self, values: array[float], kinds: bytearray | None = None) -> Iterator[TraceSegment]:
+        """The lines of a column. Rows of which `kinds` says that nothing was said are passed over: they cut none."""
+        passes_over = kinds is not None and NOTHING in kinds
         for segment in self.lines:
-            rows = segment if said is None else array("q", [row for row in segment if row in said])
-            if said is not None and not rows:
-                continue
+            rows = segment
+            if kinds is not None and passes_over:
+                known = (
+                    kinds[segment.start : segment.stop]
+                    if isinstance(segment, range)
+                    else [kinds[row] for row in segment]
+                )
+                rows = array("q", compress(segment, known))
+                if not rows:
+                    continue
             whole = len(rows) == len(values)
             column = values if whole else array("d", [values[row] for row in rows])
             share = max(1, self.buckets * len(segment) // max(1, len(values)))
@@ -246,11 +253,10 @@ class Strokes:
         return xs, ys
 
 
-def _rows_of(series: Series) -> set[int] | None:
-    """The rows of which a stream said something: what it says is of all the batches since, so they are joined."""
-    if series.stream is None:
-        return None
-    return {row for row, kind in enumerate(series.kinds) if kind != NOTHING}
+def is_seldom(series: Series) -> bool:
+    """Whether a number was said in a fifth of the forwards at most, and so few times that each is drawn as a point."""
+    said = len(series.kinds) - series.kinds.count(NOTHING)
+    return 0 < said <= min(len(series.kinds) // 5, _MOST_POINTS)
 
 
 def series_traces(
@@ -275,15 +281,16 @@ def series_traces(
     smoothed = means is not None and bool(mean[0] or not strokes.drawn(place))
     name, timed = themes.escaped(series.name, _NAME), is_duration(series.of)
     raw = look.trace(name, xs, ys, panel)
-    raw["line"] |= {"width": themes.RAW if smoothed else themes.SMOOTHED / 1.4}
+    seldom = is_seldom(series)
+    raw["line"] |= {"width": themes.RAW if smoothed or seldom else themes.SMOOTHED / 1.4}
     raw["opacity"] = 0.8 if smoothed else 1.0
-    raw |= _marked(ys, look.colour, each=_EACH_OF_SEVERAL if look.prefix else _EACH_MARKED)
+    raw |= look.marked(ys, _MOST_POINTS if seldom else _EACH_OF_SEVERAL if look.prefix else _EACH_MARKED)
     raw["showlegend"] = named and (not smoothed or not look.prefix)
     if means is None:
         return [_in_units(raw, size, timed=timed)]
     bold = look.trace(f"{name}, smoothed", *mean, panel)
     bold["line"] |= {"width": themes.SMOOTHED}
-    bold |= _marked(bold["y"], look.colour, each=0, size=6)
+    bold |= look.marked(bold["y"], 0, size=6)
     bold["showlegend"] = named and smoothed
     drawn = [raw, bold]
     if live and len((tail := strokes.estimated(means))[0]) > 1:
@@ -310,7 +317,7 @@ def took_trace(strokes: Strokes, panel: Panel, look: Look, size: float) -> dict[
     trace["customdata"] = themes.each_took(ys)
     trace["line"] |= {"width": themes.RAW}
     trace["showlegend"] = not look.prefix
-    return trace | _marked(ys, look.colour)
+    return trace | look.marked(ys)
 
 
 class Look(NamedTuple):
@@ -319,6 +326,7 @@ class Look(NamedTuple):
     colour: str
     stroke: str
     prefix: str
+    symbol: str = "circle"
 
     def trace(self, name: str, xs: list[float | None], ys: list[float | None], panel: Panel) -> dict[str, Any]:
         """A line through points, straight from each to the next."""
@@ -335,24 +343,25 @@ class Look(NamedTuple):
             "line": {"color": self.colour, "dash": self.stroke, "shape": "linear"},
         }
 
-
-def _marked(ys: Sequence[float | None], colour: str, each: int = _EACH_MARKED, size: int = 5) -> dict[str, Any]:
-    """Markers: on every point where there are at most `each`, else on those that no stroke reaches."""
-    count = len(ys) - ys.count(None)
-    if 0 < count <= each:
-        return {"mode": "lines+markers", "marker": {"size": size, "color": colour, "line": {"width": 0}}}
-    if 1 < count == len(ys):
-        return {"mode": "lines"}
-    there = [y is not None for y in ys]
-    alone = [
-        here and not before and not after
-        for before, here, after in zip([False, *there], there, [*there[1:], False], strict=False)
-    ]
-    if not any(alone):
-        return {"mode": "lines"}
-    # Markers of several sizes would have a white rim.
-    sizes = [size * one for one in alone]
-    return {"mode": "lines+markers", "marker": {"size": sizes, "color": colour, "line": {"width": 0}}}
+    def marked(self, ys: Sequence[float | None], each: int = _EACH_MARKED, size: int = 5) -> dict[str, Any]:
+        """Markers: on every point where there are at most `each`, else on those that no stroke reaches."""
+        marker = {"size": size, "color": self.colour, "line": {"width": 0}}
+        if self.symbol != "circle":
+            marker["symbol"] = self.symbol
+        count = len(ys) - ys.count(None)
+        if 0 < count <= each:
+            return {"mode": "lines+markers", "marker": marker}
+        if 1 < count == len(ys):
+            return {"mode": "lines"}
+        there = [y is not None for y in ys]
+        alone = [
+            here and not before and not after
+            for before, here, after in zip([False, *there], there, [*there[1:], False], strict=False)
+        ]
+        if not any(alone):
+            return {"mode": "lines"}
+        # Markers of several sizes would have a white rim.
+        return {"mode": "lines+markers", "marker": marker | {"size": [size * one for one in alone]}}
 
 
 def broke_trace(strokes: Strokes, level: float, axis: str, prefix: str) -> dict[str, Any]:
@@ -415,7 +424,9 @@ class Smoothing:
         if self._over == 0:
             return None
         means = [RollingMeans(one, self._window(series)) for one in stretches]
-        if self._over is not None or self._is_smoothed.setdefault(key, not _is_stepped(means)):
+        if self._over is not None or self._is_smoothed.setdefault(
+            key, not is_seldom(series) and not _is_stepped(means)
+        ):
             return means
         return None
 

@@ -9,6 +9,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import FigureError, UnknownRun, WhichRun
+from somatize.figures.theme import RAW
 from somatize.record import curve, progress
 from somatize.record.column_reader import columns_of
 from somatize.record.progress_figure import progress_picture
@@ -106,20 +107,60 @@ def test_any_said_fact_or_several(store):
         "took",
         "broke",
     ]
-    assert trace(figure, "lr.warm").y == (None, None, None, 3.0), "two writers, so the segments are apart"
+    assert trace(figure, "lr.warm").y == (3.0,), "forwards in which it was not said are passed over"
     assert trace(figure, "nodes").y == (1.0, 1.0, None, 1.0)
     assert len({one.line.color for one in figure.data if one.name in ("loss", "lr.warm", "nodes")}) == 3
 
 
-def test_a_missing_value_is_a_gap(store):
-    said(store, [1.0, None, 3.0, 4.0])
+def test_what_is_not_said_of_a_forward_cuts_no_line_and_what_is_no_number_does(store):
+    said(store, [1.0, None, 3.0, math.nan, 4.0])
     figure = progress(store)
-    assert trace(figure, "loss").y == (1.0, None, 3.0, 4.0)
-    assert trace(figure, "loss, smoothed").y == (1.0, None, 3.0, 4.0)
+    assert (trace(figure, "loss").x, trace(figure, "loss").y) == ((0, 2, 3, 4), (1.0, 3.0, None, 4.0))
+    assert trace(figure, "loss, smoothed").y == (1.0, 3.0, None, 4.0)
+
+
+def test_what_is_said_seldom_is_points_on_a_thin_line_that_a_resumption_cuts(store):
+    graph = Graph.somatize(node(abs))
+    for _ in range(2):
+        with Recorder(store, run="r") as recorder:
+            for step in range(20):
+                graph.forward(1, watching=recorder)
+                recorder({"fact": "loss", "value": float(step)})
+                if step % 5 == 4:
+                    for _ in range(2):  # the validation, which says no loss
+                        graph.forward(1, watching=recorder)
+                    recorder({"fact": "val", "loss": 10.0 + step})
+    figure = progress(store, of=["loss", "val.loss"], smooth=None)
+    loss, val = trace(figure, "loss"), trace(figure, "val.loss")
+    assert val.y == (14.0, 19.0, 24.0, 29.0, None, 14.0, 19.0, 24.0, 29.0)
+    assert (val.mode, val.marker.size, val.line.width) == ("lines+markers", 5, RAW)
+    assert "val.loss, smoothed" not in {one.name for one in figure.data}
+    assert loss.y == (*map(float, range(20)), None, *map(float, range(20)))
+
+
+def test_points_of_grey_runs_are_drawn(store):
+    graph = Graph.somatize(node(abs))
+    names = [f"r{number}" for number in range(26)]
+    for name in names:
+        with Recorder(store, run=name) as recorder:
+            for step in range(10):
+                graph.forward(1, watching=recorder)
+                if step % 5 == 4:
+                    recorder({"fact": "val", "value": float(step)})
+    figure = progress(store, run=names, of="val")
+    (grey,) = [one for one in figure.data if one.name == "2 other runs: val"]
+    assert (grey.mode, grey.marker.size) == ("lines+markers", 4)
+    assert grey.y == (4.0, 9.0, None, 4.0, 9.0, None)
+    own = [one for one in figure.data if one.name.endswith(": val") and one is not grey]
+    assert (
+        len({(one.line.color, one.line.dash, one.marker.symbol) for one in own})
+        == len({(one.line.color, one.marker.symbol) for one in own})
+        == 24
+    )
 
 
 def test_the_mean_is_centred_ends_half_a_window_before_the_ends_and_is_over_what_was_said(store):
-    said(store, [0.0, 3.0, None, 6.0, 9.0, 0.0])
+    said(store, [0.0, 3.0, math.nan, 6.0, 9.0, 0.0])
     figure = progress(store, smooth=3)
     assert trace(figure, "loss, smoothed").x == (1, 2, 3, 4)
     assert trace(figure, "loss, smoothed").y == (3.0, None, 6.0, 5.0)
@@ -301,7 +342,7 @@ def test_c029_sensible_figures(store, case):
 def test_the_hover_says_numbers_that_an_axis_cannot_hold(store):
     said(store, [1.7e308, -2e307, None])
     loss = trace(progress(store), "loss")
-    assert loss.customdata == ("1.7e+308", "-2e+307", None)
+    assert loss.customdata == ("1.7e+308", "-2e+307")
     assert loss.hovertemplate == "%{customdata}<extra>loss</extra>"
 
 

@@ -110,7 +110,7 @@ def test_one_that_was_never_said_and_one_without_a_name(tmp_path):
             tell([recorder], [[], []])
             assert "no throughput.samples_per_s was said" in str(progress(store, of=RATE).layout.annotations)
             recorder({"fact": "throughput", "samples_per_s": 2})
-        assert lines(progress(store, of=RATE, smooth=0)) == {RATE: ((0, 1), (None, 2.0))}
+        assert lines(progress(store, of=RATE, smooth=0)) == {RATE: ((1,), (2.0,))}
 
 
 def test_a_stretch_has_the_lines_of_the_whole(tmp_path):
