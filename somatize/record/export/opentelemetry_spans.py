@@ -23,6 +23,7 @@ from somatize.record.node_turns import turns_of
 from somatize.record.run_info import about, graph_provenance
 from somatize.store.node_tally import micro
 from somatize.store.record_format import STATES
+from somatize.store.run_summary import FINISHED, RUNNING, flat
 
 from .output import Exported, LossCounts, StoredForward, forwards_of, run_name, value_of
 
@@ -39,6 +40,7 @@ FORWARD = "forward"
 """The name of a forward's span; the name of a node's span is the node's id."""
 NODE, HOST, FUNCTION, ERROR = "somatize.node.id", "host.name", "code.function.name", "error.type"
 RUN, NUMBER, STATE = "somatize.run.name", "somatize.forward.number", "somatize.forward.state"
+RUN_STATE = "somatize.run.state"
 _CURRENT = "somatize.current_span"
 
 
@@ -357,7 +359,9 @@ def to_opentelemetry(
     """Make the spans of a recorded run, or of its last N forwards or those from number `since` on.
 
     They are the spans that `OpenTelemetry` makes; each forward is a trace of its own with the run's name and its
-    number. A forward ends at the time at which it was written down. The times of other facts are not recorded: those
+    number. So is the run, unless it still goes on: a span `run` with its state, why it ended, tags and configuration,
+    and the error status if it failed, was killed or interrupted.
+    A forward ends at the time at which it was written down. The times of other facts are not recorded: those
     of a node are at the end of its turn, those after a forward at its end. Each call makes new spans.
 
     Spans go to `tracer_provider`, or to the one set for the process, which is flushed as they are made. What its limits
@@ -376,8 +380,12 @@ def to_opentelemetry(
             out.losses.add("forward", "still goes on")
         else:
             out.tell(forward, functions, {RUN: name, NUMBER: forward.number})
+    if known["state"] == RUNNING:
+        out.losses.add("run", "still goes on")
+    else:
+        out.run(name, known)
     out.flush()
-    out.losses.add("fact", "said of the run as a whole, which has no span", len(known["facts"]))
+    out.losses.add("fact", "said of the run as a whole", len(known["facts"]))
     wrote = {"forwards": out.forwards, "spans": out.spans, "events": out.events}
     return Exported(None, wrote, out.losses.sentences())
 
@@ -403,6 +411,25 @@ class _SpanOutput:
             spans.tell(fact)
         spans.close(forward.state, 1000 * forward.when_us)
         self.forwards += 1
+        self._count()
+
+    def run(self, name: str, known: Mapping[str, Any]) -> None:
+        """Make the span of a run that ended."""
+        state, why = known["state"], known["why"]
+        config = {f"somatize.config.{key}": value for key, value in flat(known["config"]).items()}
+        attributes = {key: value for key, value in config.items() if type(value) in (str, int, float, bool)}
+        attributes |= {RUN: name, RUN_STATE: state, **({"somatize.run.why": why} if why else {})}
+        if known["tags"]:
+            attributes["somatize.run.tags"] = known["tags"]
+        trace = self.tracing.trace
+        begin, end = (1000 * round(1e6 * when) if when else None for when in (known.get("began"), known["ended"]))
+        span = self.tracing.tracer.start_span(
+            "run", self.tracing.context.Context(), attributes=attributes, start_time=begin
+        )
+        if state != FINISHED:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, f"{state}: {why}" if why else state))
+        span.end(max(begin or 0, end) if end else begin)
+        self.made(span)
         self._count()
 
     def made(self, span: Span) -> None:

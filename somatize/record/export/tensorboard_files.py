@@ -22,7 +22,7 @@ from somatize.record.forward_reader import Place
 from somatize.record.recorder import Recorder
 from somatize.record.run_info import about
 from somatize.store.record_format import OK
-from somatize.store.run_summary import flat
+from somatize.store.run_summary import FINISHED, RUNNING, flat
 from somatize.store.store import Store
 from somatize.utils.atomic_files import write_atomically
 
@@ -247,7 +247,8 @@ def to_tensorboard(
     whole number, and forwards without it left out, both of which are counted in the result. Its time is that at which
     the forward was written down. Scalars are the recorded numbers in order, also several at a step, with the names that
     `curve` takes (``loss``, ``throughput.samples_per_s``); ``took_us``; and ``node/<id>/took_us`` for each node's turn.
-    Texts are log records, errors and the run's metadata; the `about` given by the user are its hyperparameters.
+    Texts are log records, errors, the run's metadata, and, unless it finished, its `state` with why; the configuration
+    gives the hyperparameters.
 
     TensorBoard's scalars are float32: numbers that this changes are counted in the result. With `double` they are
     float64, which `EventAccumulator` reads as tensors, and TensorBoard's page shows only with ``--load_fast=false``.
@@ -316,8 +317,11 @@ class _ScalarOutput:
         self._writer.write_hyperparameters(name, given, began)
         told = {key: value for key, value in known.items() if key != "facts"}
         page = json.dumps(told, indent=1, ensure_ascii=False)
-        self._writer.write_values(0, began, [], [("about", "\n".join(f"    {line}" for line in page.split("\n")))])
-        self.wrote["texts"] += 1
+        texts = [("about", "\n".join(f"    {line}" for line in page.split("\n")))]
+        if known["state"] not in (FINISHED, RUNNING):
+            texts.append(("state", ": ".join(filter(None, (known["state"], known["why"])))))
+        self._writer.write_values(0, began, [], texts)
+        self.wrote["texts"] += len(texts)
         self.losses.add("fact", "said of the run as a whole", len(known["facts"]))
 
     def forward(self, step: int, forward: StoredForward) -> None:
@@ -339,7 +343,8 @@ class _ScalarOutput:
     def end(self, known: Mapping[str, Any]) -> None:
         """Write the end of the run, if no recorder has it open."""
         if not any(writer["alive"] for writer in known["writers"]):
-            self._writer.write_end(self._last or known.get("began", 0.0), well=self._states <= {"ok"})
+            well = known["state"] == FINISHED and self._states <= {"ok"}
+            self._writer.write_end(self._last or known.get("began", 0.0), well=well)
 
 
 _STAMPS = frozenset({"fact", "node", "host", "step", "wall_time"})

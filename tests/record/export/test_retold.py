@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import ExportError, UnknownRun
-from somatize.record import facts, forwards
+from somatize.record import facts, forwards, runs
 from somatize.record.export import OpenTelemetry, to_opentelemetry
 
 MEMORY = InMemorySpanExporter()
@@ -93,9 +93,10 @@ def test_they_say_what_the_live_ones_said_at_the_times_that_are_stored(store: St
     live = made()
     exported = to_opentelemetry(store, "exp", provider)
     again = made()
+    assert again.pop().name == "run"
     assert told(again) == told(live)
-    assert exported.wrote == {"forwards": 4, "spans": len(live), "events": sum(len(span.events) for span in live)}
-    assert exported.left_out == ("1 fact: said of the run as a whole, which has no span",)
+    assert exported.wrote == {"forwards": 4, "spans": len(live) + 1, "events": sum(len(span.events) for span in live)}
+    assert exported.left_out == ("1 fact: said of the run as a whole",)
     rows = forwards(store, "exp")
     roots = [span for span in again if span.name == "forward"]
     assert [span.end_time for span in roots] == [1000 * round(row["when"] * 1e6) for row in rows]
@@ -115,7 +116,7 @@ def test_what_was_said_after_a_forward_is_at_its_end_and_a_stretch_can_be_asked_
         for turn in range(5):
             Graph.somatize(picky).forward(9, watching=recorder)
             recorder({"fact": "loss", "value": turn + 0.5})
-    assert to_opentelemetry(store, None, provider, since=1, last=3).wrote == {"forwards": 3, "spans": 6, "events": 3}
+    assert to_opentelemetry(store, None, provider, since=1, last=3).wrote == {"forwards": 3, "spans": 7, "events": 3}
     roots = [span for span in made() if span.name == "forward"]
     assert [span.attributes["somatize.forward.number"] for span in roots] == [2, 3, 4]
     assert [[(event.name, dict(event.attributes)) for event in span.events] for span in roots] == [
@@ -134,10 +135,10 @@ def test_a_lost_forward_is_an_error_and_one_that_goes_on_is_left_out(
         sink.say({"fact": "loss", "value": "1.0"})
         exported = to_opentelemetry(store, "exp", provider)
         assert exported.wrote == {"forwards": 0, "spans": 0, "events": 0}
-        assert exported.left_out == ("1 forward: still goes on",)
+        assert exported.left_out == ("1 forward: still goes on", "1 run: still goes on")
     exported = to_opentelemetry(store, "exp", provider)
-    node_span, root = made()
-    assert exported.wrote == {"forwards": 1, "spans": 2, "events": 1}
+    node_span, root, _ = made()
+    assert exported.wrote == {"forwards": 1, "spans": 3, "events": 1}
     assert (root.attributes["somatize.forward.state"], root.attributes["error.type"]) == ("lost", "lost")
     assert root.status.description == "lost: its process ended before it did"
     assert node_span.start_time == root.start_time + 10_000
@@ -151,10 +152,10 @@ def test_what_the_provider_does_away_with_is_counted(store: Store) -> None:
             recorder({"fact": "loss", "value": turn})
     few = TracerProvider(span_limits=SpanLimits(max_events=4))
     exported = to_opentelemetry(store, "exp", few)
-    assert exported.wrote == {"forwards": 1, "spans": 2, "events": 4}
+    assert exported.wrote == {"forwards": 1, "spans": 3, "events": 4}
     assert exported.left_out == ("6 events: beyond the tracer provider's limit of a span",)
     exported = to_opentelemetry(store, "exp", TracerProvider(sampler=ALWAYS_OFF))
-    assert (exported.wrote["spans"], exported.left_out) == (0, ("2 spans: not sampled",))
+    assert (exported.wrote["spans"], exported.left_out) == (0, ("3 spans: not sampled",))
 
 
 def test_a_provider_that_does_not_finish_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +179,8 @@ def test_more_than_a_batch_holds_is_sent_whole(store: Store) -> None:
     small = TracerProvider()
     memory = InMemorySpanExporter()
     small.add_span_processor(BatchSpanProcessor(memory, max_queue_size=300, max_export_batch_size=100))
-    assert to_opentelemetry(store, "exp", small).wrote["spans"] == 1200
-    assert len(memory.get_finished_spans()) == 1200
+    assert to_opentelemetry(store, "exp", small).wrote["spans"] == 1201
+    assert len(memory.get_finished_spans()) == 1201
     small.shutdown()
 
 
@@ -235,17 +236,46 @@ def test_a_receiver_of_otlp_gets_them_live_and_again_from_the_store(store: Store
     to_opentelemetry(store, "exp", provider)
     provider.shutdown()
     assert len(receiver.requests) == 2
-    for request in receiver.requests:
+    for stored, request in enumerate(receiver.requests):
         (resource,) = request.resource_spans
         named = {one.key: one.value.string_value for one in resource.resource.attributes}
         assert named["service.name"] == "digits"
         (scope,) = resource.scope_spans
         assert scope.scope.name == "somatize"
         spans = {span.name: span for span in scope.spans}
-        assert set(spans) == {"says", "picky", "forward"}
+        assert set(spans) == {"says", "picky", "forward", *(["run"] if stored else [])}
         assert spans["says"].parent_span_id == spans["picky"].parent_span_id == spans["forward"].span_id
         (event,) = spans["says"].events
         values = {one.key: one.value for one in event.attributes}
         assert (event.name, values["somatize.loss.value"].double_value) == ("loss", 1.5)
     live, again = (request.resource_spans[0].scope_spans[0].spans[-1] for request in receiver.requests)
     assert live.end_time_unix_nano - live.start_time_unix_nano == again.end_time_unix_nano - again.start_time_unix_nano
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "status"),
+    [
+        ("finished", "", None),
+        ("failed", "ValueError: no", "failed: ValueError: no"),
+        ("interrupted", "", "interrupted"),
+    ],
+)
+def test_the_span_of_a_run_says_how_it_ended_and_with_what_it_was_configured(
+    store: Store, provider: TracerProvider, state: str, why: str, status: str | None
+) -> None:
+    with Recorder(store, run="exp", config={"optim": {"lr": 0.1}, "sizes": [1, 2]}, tags=["good"]) as recorder:
+        Graph.somatize(picky).forward(1, watching=recorder)
+        recorder.end(state, why)
+    assert to_opentelemetry(store, "exp", provider).wrote["spans"] == 3
+    *_, span = made()
+    assert span.name == "run"
+    assert dict(span.attributes) == {
+        "somatize.run.name": "exp",
+        "somatize.run.state": state,
+        "somatize.run.tags": ("good",),
+        "somatize.config.optim.lr": 0.1,
+        **({"somatize.run.why": why} if why else {}),
+    }
+    assert (span.status.is_ok, span.status.description) == (status is None, status)
+    (row,) = runs(store)
+    assert span.end_time == 1000 * round(row["ended"] * 1e6)

@@ -327,3 +327,22 @@ def test_without_the_library_it_says_how_to_get_it(
         with pytest.raises(ExtraMissing, match=r"pip install 'somatize\[tensorboard\]'"):
             call()
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "told"),
+    [
+        ("failed", "ValueError: no", "failed: ValueError: no"),
+        ("interrupted", "", "interrupted"),
+        ("finished", "", None),
+    ],
+)
+def test_why_a_run_did_not_finish_is_a_text(
+    store: Store, tmp_path: Path, state: str, why: str, told: str | None
+) -> None:
+    with Recorder(store, run="r") as recorder:
+        recorder.end(state, why)
+    exported = to_tensorboard(store, "r", tmp_path / "logs")
+    reader = read(tmp_path / "logs" / "r")
+    assert exported.wrote["texts"] == 1 + (told is not None)
+    assert (texts(reader, "state")[0][1] if "state" in reader.Tags()["tensors"] else None) == told
