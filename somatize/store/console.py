@@ -29,7 +29,7 @@ _EVERY, _BUDGET = 1.0, 2000
 """The seconds between two facts of a stream, and the characters of one; what is beyond them is counted."""
 _LAST, _FATAL = 20, 6
 """The number of lines that are kept as the last ones, and of those from ``Fatal Python error`` on."""
-_ROUNDS = 32
+_ROUNDS, _UNSENT = 32, 1 << 18
 _PATIENCE = 5.0
 _DRAIN = 0.5
 """How long a reader waits for the helper of a dead process to read the rest."""
@@ -119,6 +119,8 @@ class Console:
     def _start(self, sources: list[tuple[int, int, str]]) -> None:
         import subprocess
 
+        if not sys.executable or getattr(sys, "frozen", False):  # it would start the application again
+            raise OSError("this process has no interpreter of its own to start a helper with")
         control, self._control = os.pipe()
         with self._path.open("wb") as tail:
             fcntl.flock(tail, fcntl.LOCK_EX)
@@ -281,13 +283,21 @@ class Lines:
                     self._line(stream, _plain(raw))
             self._partial.clear()
         found = [
-            {"fact": "console", "stream": stream, "text": "\n".join(lines)}
+            {"fact": "console", "stream": stream}
+            | ({"text": "\n".join(self._batch[stream])} if stream in self._batch else {})
             | ({"left_out": self._left[stream]} if stream in self._left else {})
-            for stream, lines in self._batch.items()
+            for stream in dict.fromkeys([*self._batch, *self._left])
         ]
         self._batch.clear()
         self._left.clear()
         return found
+
+    def leave_out(self, facts: list[dict[str, Any]]) -> None:
+        """Count the lines of facts that were not sent."""
+        for fact in facts:
+            count = fact["text"].count("\n") + 1 if "text" in fact else 0
+            count += fact.get("left_out", 0)
+            self._left[fact["stream"]] = self._left.get(fact["stream"], 0) + count
 
 
 def _plain(raw: bytes) -> str:
@@ -301,6 +311,7 @@ def main(control: int, tail: int, sources: list[tuple[int, int, str]]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     lines, waiting = Lines(tail), select.poll()
+    sender = Sender()
     known = {source: (target, stream) for source, target, stream in sources}
     for fd in (control, *known):
         waiting.register(fd, select.POLLIN)
@@ -316,7 +327,7 @@ def main(control: int, tail: int, sources: list[tuple[int, int, str]]) -> None:
         stops = not known or ready == [control] or rounds > _ROUNDS
         if recording and (stops or time.monotonic() >= due):
             recording = not stops
-            _send(lines.facts(ended=not recording))
+            lines.leave_out(sender.send(lines.facts(ended=not recording), 0.0 if recording else _PATIENCE))
             due = time.monotonic() + _EVERY
             if not recording:  # `close` waits for this, and whoever reads what a dead process wrote
                 waiting.unregister(control)
@@ -343,12 +354,27 @@ def _pass(source: int, target: int, stream: str, lines: Lines | None) -> bool:
     return bool(data)
 
 
-def _send(facts: list[dict[str, Any]]) -> None:
-    for fact in facts:
-        try:
-            os.write(1, json.dumps(fact).encode() + b"\n")
-        except OSError:
-            return  # the process is dead
+class Sender:
+    """Sends facts to the process without waiting for it, since it may hold its lock and wait for this helper."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        os.set_blocking(1, False)
+
+    def send(self, facts: list[dict[str, Any]], patience: float = 0.0) -> list[dict[str, Any]]:
+        """Send facts after what could not be sent before; returns those for which there is no room."""
+        refused = facts if len(self._rest) > _UNSENT else []
+        if not refused:
+            self._rest += b"".join(json.dumps(fact).encode() + b"\n" for fact in facts)
+        while self._rest:
+            try:
+                self._rest = self._rest[os.write(1, self._rest) :]
+            except BlockingIOError:
+                if not select.select([], [1], [], patience)[1]:
+                    break
+            except OSError:
+                self._rest = b""  # the process is dead
+        return refused
 
 
 if __name__ == "__main__":

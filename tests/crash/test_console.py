@@ -13,6 +13,7 @@ import pytest
 
 from somatize import Recorder, Store
 from somatize.record import about, runs
+from somatize.store import console
 
 START = """
 import ctypes, faulthandler, os, signal, subprocess, sys, threading
@@ -213,6 +214,38 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert ran.stdout.count(b"m") == 500 * 99
     assert why(tmp_path / "s") == ("finished", "")
+
+
+def test_output_larger_than_a_pipe_by_c_that_holds_the_interpreter_is_no_deadlock(tmp_path: Path) -> None:
+    code = """
+data = b"x" * 99 + b"\\n"
+assert ctypes.PyDLL(None).write(1, data * 50000, 5000000) == 5000000
+recorder.close()
+"""
+    ran = script(tmp_path / "s", code)
+    assert (ran.returncode, len(ran.stdout)) == (0, 5000000)
+    assert why(tmp_path / "s") == ("finished", "")
+
+
+def test_a_process_that_takes_no_facts_is_waited_for_by_nobody() -> None:
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(Path(console.__file__).parent)!r})
+from console import Sender
+reads, writes = os.pipe()
+os.dup2(1, 9)
+os.dup2(writes, 1)
+os.close(writes)
+sender = Sender()
+fact = {{"fact": "console", "stream": "stdout", "text": "x" * 2000}}
+refused = [one for _ in range(500) for one in sender.send([fact])]
+assert 100 < len(refused) < 400 and refused[0] == fact
+os.close(reads)
+assert sender.send([fact]) == [fact] and sender.send([fact]) == []
+os.write(9, b"done")
+"""
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == (b"done", b"")
 
 
 def test_where_the_helper_dies_the_process_writes_on(tmp_path: Path) -> None:
