@@ -20,7 +20,7 @@ from somatize.store.node_tally import ENDINGS, Spent, Where, turns_in
 from .column_reader import ForwardRange, columns_of
 from .forward_reader import Place
 from .node_turns import NodeTurn, OneForward, Total, lanes_of, one_forward, spent_in
-from .progress_figure import Picture, progress_figure, progress_picture
+from .progress_figure import Picture, Style, progress_figure, progress_picture
 from .reader import curve_costs
 from .run_columns import AXES, MOST_PANELS, Columns, alike, keys_of
 from .run_info import about
@@ -33,9 +33,9 @@ _SETTLED = 0.15
 """Seconds without another change of the range after which the range is read."""
 
 
-def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, theme: str | None, title: str) -> Any:
+def zoomable(store: Place, columns: Sequence[Columns], style: Style, *, theme: str | None, title: str) -> Any:
     """A widget of these runs that reads a range of forwards again, with more points, when the user zooms into it."""
-    picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
+    picture = progress_picture(columns, style, theme=theme, title=title)
     shown = plotly_backend.widget(picture.data, picture.layout)
     if columns[0].axis is not None:
         return shown
@@ -47,7 +47,7 @@ def zoomable(store: Place, columns: Sequence[Columns], *, smooth: int | None, th
         alike(again, keys)
         for part, whole in zip(again, columns, strict=True):
             part.left_out, part.asked = whole.left_out, whole.asked
-        return progress_picture(again, smooth=smooth, theme=theme, title=title, whole=picture)
+        return progress_picture(again, style, theme=theme, title=title, whole=picture)
 
     zoom = Zoom(shown, read, picture)
     shown.layout.on_change(zoom.changed, "xaxis.range")
@@ -134,23 +134,30 @@ def progress(
     of: Names | None = None,
     *,
     x: str = "forward",
-    smooth: int | None = None,
+    smooth: float | None = None,
+    log: str | None = None,
+    panels: Sequence[Names] | None = None,
     theme: str | None = None,
     widget: bool = False,
 ) -> Figure:
     """Recorded numbers over the forwards of a run, and below them the duration of each forward.
 
     `run` is one run or several, which are then compared; None is the only run of the store. `of` is the name of one
-    number or several, as for `curve`; None means the loss. A thin line has the numbers as they were recorded, a bold
-    one their centred mean over `smooth` numbers (0 for none, None for a twentieth of them), which ends half as many
-    before each end. With None, a series whose values change rarely, such as ``lr`` or ``epoch`` (at most a quarter of
-    its numbers differ from the one before), has no mean. A forward in which a number was not said cuts no line; what
-    was said in a fifth of them at most is points on a thin line. Values that are no finite number are gaps, described
-    in words; every forward that broke is marked; lines do not join what two writers wrote. A long run is drawn with
-    few points that keep every extreme. A number of streams, such as ``"throughput.samples_per_s"``, has a line for
-    each stream, 24 at most, joined from one window to the next; numbers of streams outside of any forward are drawn
-    over their batches. The first 24 runs have a line style of their own, further ones are grey; at most the first
-    hundred names of `of` are drawn.
+    number or several, as for `curve`; None means the loss. Names that differ only by a leading or trailing ``train``,
+    ``val``, ``valid``, ``validation``, ``test`` or ``eval`` share a panel, of up to six runs, and a colour; ``panels``
+    says in place of `of` which numbers share one: ``[["loss", "val.loss"], ["accuracy"]]``. A thin line has the numbers
+    as they were recorded, a bold one their centred mean over `smooth` numbers (0 for none, below 1 a share of them,
+    None for a twentieth), which ends half as many before each end. With None, a series whose values change rarely, such
+    as ``lr`` or ``epoch`` (at most a quarter of its numbers differ from the one before), has no mean. A forward in
+    which a number was not said cuts no line; what was said in a fifth of them at most is points on a thin line. Values
+    that are no finite number are gaps, described in words; every forward that broke is marked; lines do not join what
+    two writers wrote. A long run is drawn with few points that keep every extreme. A number of streams, such as
+    ``"throughput.samples_per_s"``, has a line for each stream, 24 at most, joined from one window to the next; numbers
+    of streams outside of any forward are drawn over their batches. The first 24 runs have a line style of their own,
+    further ones are grey; at most the first hundred names of `of` are drawn.
+
+    ``log="y"`` makes the axes of numbers logarithmic. By default an axis is where its numbers are above 0 and span more
+    than four decades; one number that would flatten all others is left outside of it, which its panel says.
 
     `x` is what they are drawn over, as for `curve`: ``"forward"``, ``"time"`` (in UTC), ``"elapsed"`` or a number that
     was said, such as ``"epoch"``, by which runs of unlike batch size can be compared. The subtitle counts the forwards
@@ -161,15 +168,21 @@ def progress(
     user zooms into it. Raises `UnknownRun`, `WhichRun`, `UnknownName`, `FigureError`, `ExtraMissing`.
     """
     plotly_backend.require()
+    shared = None if panels is None else [several("panels", names) for names in panels]
+    if shared is not None and of is not None:
+        raise FigureError(f"of={of!r} and panels={panels!r}: panels= names the numbers already")
     names = several("of", of) if of is not None else ["loss"]
+    if shared is not None:
+        names = several("panels", [name for panel in shared for name in panel])
+    style = Style(smooth, log, shared)
     runs: Sequence[str | None] = [None] if run is None else several("run", run)
     title = title_of(columns := _columns(store, runs, names[:MOST_PANELS], x))
     for one in columns:
         one.asked = len(names)
     alike(columns)
     if widget:
-        return zoomable(store, columns, smooth=smooth, theme=theme, title=title)
-    return progress_figure(columns, smooth=smooth, theme=theme, title=title)
+        return zoomable(store, columns, style, theme=theme, title=title)
+    return progress_figure(columns, style, theme=theme, title=title)
 
 
 def _columns(store: Place, runs: Sequence[str | None], names: Sequence[str], x: str) -> list[Columns]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+import re
 from collections.abc import Sequence
 from statistics import median_low
 from typing import Any, NamedTuple
@@ -69,6 +71,29 @@ def place_panels(names: Sequence[str], batches: Sequence[str] = ()) -> Panels:
     return Panels(panels[len(batches) :], panels[: len(batches)], whole)
 
 
+_SPLIT = "train|training|val|valid|validation|test|eval"
+_MEASURED = re.compile(rf"(?:(?:{_SPLIT})[._/-])?(.+?)(?:[._/-](?:{_SPLIT}))?")
+
+
+def measured(name: str) -> str:
+    """The name of a number without a leading or trailing ``train``, ``val``, ``test`` or the like."""
+    found = _MEASURED.fullmatch(name)
+    return found[1] if found else name
+
+
+def panels_of(names: Sequence[str], panels: Sequence[Sequence[str]] | None, runs: int) -> list[list[str]]:
+    """The numbers of each panel: as `panels` has them, else those together that measure the same.
+
+    Of more runs than there are hues each number has a panel of its own: colours could not tell the lines apart.
+    """
+    if panels is not None:
+        return [[name for name in panel if name in names] for panel in panels]
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(measured(name) if runs <= len(themes.HUES) else name, []).append(name)
+    return list(found.values())
+
+
 class Extent(NamedTuple):
     """The minimum, maximum and median of the numbers that are drawn."""
 
@@ -91,6 +116,32 @@ class AxisScale(NamedTuple):
     size: float = 1.0
     words: str = ""
     logarithmic: bool = False
+
+
+_FEWEST, _FLAT = 8, 20.0
+"""Of how many numbers one may be left out of an axis, and how many times it widens the span of the others."""
+
+
+def without_outlier(drawn: Sequence[float]) -> tuple[Extent | None, str]:
+    """The extent of the numbers, without the one that would flatten all others; and words about that one."""
+    extent = extent_of(drawn)
+    if extent is None or len(drawn) < _FEWEST:
+        return extent, ""
+    low, second, *_ = heapq.nsmallest(2, drawn)
+    high, last, *_ = heapq.nlargest(2, drawn)
+    for outlier, rest in ((high, (low, last)), (low, (second, high))):
+        if 0 < _FLAT * (rest[1] - rest[0]) < high - low < math.inf:
+            return Extent(*rest, extent.middle), f", {outlier:.4g} is beyond the axis"
+    return extent, ""
+
+
+def scale_on_log(drawn: Sequence[float]) -> tuple[Extent | None, AxisScale]:
+    """The extent and the scale of numbers on a logarithmic axis that was asked for."""
+    above = [value for value in drawn if value > 0]
+    if not above:
+        return extent_of(drawn), AxisScale(words=", none above 0 for a log scale" if drawn else "")
+    words = ", log scale" + ("; what is not above 0 is not on it" if len(above) < len(drawn) else "")
+    return extent_of(above), AxisScale(words=words, logarithmic=True)
 
 
 def scale_of(extent: Extent | None) -> AxisScale:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from somatize.errors import FigureError
 from somatize.figures import plotly_backend
@@ -25,11 +25,15 @@ from .panels import (
     extent_of,
     is_duration,
     label,
+    measured,
     number_axis,
+    panels_of,
     place_panels,
     scale_of,
     scale_of_durations,
+    scale_on_log,
     value_axis,
+    without_outlier,
     x_in_hover,
 )
 from .run_columns import (
@@ -320,18 +324,30 @@ class Picture:
     smoothing: Smoothing = field(default_factory=Smoothing)
 
 
+class Style(NamedTuple):
+    """The drawing of numbers: smoothing, a logarithmic axis (``"y"``), and the numbers that share a panel."""
+
+    smooth: float | None = None
+    log: str | None = None
+    panels: Sequence[Sequence[str]] | None = None
+
+
 def progress_figure(
-    columns: Sequence[Columns], *, smooth: int | None = None, theme: str | None = None, title: str | None = None
+    columns: Sequence[Columns],
+    style: Style = Style(),  # noqa: B008
+    *,
+    theme: str | None = None,
+    title: str | None = None,
 ) -> Figure:
     """`progress_picture` as a plotly figure. Raises `ExtraMissing` without plotly."""
-    picture = progress_picture(columns, smooth=smooth, theme=theme, title=title)
+    picture = progress_picture(columns, style, theme=theme, title=title)
     return plotly_backend.figure(picture.data, picture.layout)
 
 
 def progress_picture(
     columns: Sequence[Columns],
+    style: Style = Style(),  # noqa: B008
     *,
-    smooth: int | None = None,
     theme: str | None = None,
     title: str | None = None,
     whole: Picture | None = None,
@@ -339,18 +355,24 @@ def progress_picture(
 ) -> Picture:
     """A panel per number, and below them the durations, over one axis: of forwards, or that of the columns.
 
-    `columns` are those of one run or several, each with the same series. `smooth` is over how many said numbers a
-    mean is taken, 0 for no mean, None for a twentieth of them, where a series does not hold each value for a while.
+    `columns` are those of one run or several, each with the same series. `style.smooth` is over how many said numbers
+    a mean is taken, 0 for no mean, None for a twentieth of them, where a series does not hold each value for a while.
     `title` is text. `whole` is the picture of more of the same, on whose axes and with whose lines this one is drawn.
     Where it is `live`, a mean goes on to the end as an estimate, which is dotted. Raises `FigureError`.
     """
-    _check(columns, smooth)
-    return _Progress(columns, smooth, themes.theme_of(theme), title, whole, live=live).picture()
+    _check(columns, style)
+    return _Progress(columns, style, themes.theme_of(theme), title, whole, live=live).picture()
 
 
-def _check(columns: Sequence[Columns], smooth: int | None) -> None:
-    if smooth is not None and (type(smooth) is not int or smooth < 0):
-        raise FigureError(f"smooth={smooth!r}: a whole number of values, 0 for no mean, None to leave it to the figure")
+def _check(columns: Sequence[Columns], style: Style) -> None:
+    smooth = style.smooth
+    if smooth is not None and not (smooth >= 0 if type(smooth) is int else type(smooth) is float and 0 < smooth < 1):
+        raise FigureError(
+            f"smooth={smooth!r}: a whole number of values, 0 for no mean, a share of them below 1, None to leave it to "
+            "the figure"
+        )
+    if style.log not in (None, "y"):
+        raise FigureError(f"log={style.log!r}: it is 'y', or None to leave it to the figure")
     if not columns or any(
         [series.name for series in one.series] != [series.name for series in columns[0].series] for one in columns
     ):
@@ -358,11 +380,12 @@ def _check(columns: Sequence[Columns], smooth: int | None) -> None:
 
 
 def _hues(columns: Columns) -> list[int]:
-    """The number of the hue of each series: that of a stream is the same in all panels."""
+    """The number of the hue of each series: one for what measures the same, and for a stream in all panels."""
     seen: dict[str, int] = {}
     every = (*columns.series, *(line.series[0] for line in columns.outside))
     return [
-        seen.setdefault(series.name if series.stream is None else f"of {series.stream}", len(seen)) for series in every
+        seen.setdefault(measured(series.name) if series.stream is None else f"of {series.stream}", len(seen))
+        for series in every
     ]
 
 
@@ -378,13 +401,25 @@ def _in_units(several: Sequence[Columns]) -> tuple[Sequence[Columns], str]:
     return [one.in_units(size) for one in several], words
 
 
+def _scaled(drawn: list[float], log: str | None, *, durations: bool) -> tuple[Extent | None, AxisScale]:
+    """The extent of the axis of a panel, and its scale."""
+    if durations:
+        extent = extent_of(drawn)
+        return extent, scale_of_durations(extent)
+    if log:
+        return scale_on_log(drawn)
+    extent, words = without_outlier(drawn)
+    scale = scale_of(extent)
+    return extent, scale._replace(words=scale.words + words)
+
+
 class _Progress:
     """One picture being made."""
 
     def __init__(
         self,
         columns: Sequence[Columns],
-        smooth: int | None,
+        style: Style,
         look: Theme,
         title: str | None,
         whole: Picture | None,
@@ -396,32 +431,36 @@ class _Progress:
         named = max(2, min(MOST, _LINES // lines))
         self.everyone = columns
         self.columns = columns[:named]
-        self.smoothing = Smoothing(smooth, whole.smoothing if whole else None, live=live)
+        self.smoothing = Smoothing(style.smooth, whole.smoothing if whole else None, live=live)
         self.look = look
         self.title = title
         asked = [series.of for series in columns[0].series]
         self.hues = _hues(columns[0])
         apart = list(dict.fromkeys(line.series[0].of for line in columns[0].outside))
-        self.panels, over_batches, self.height = place_panels(list(dict.fromkeys(asked)), apart)
-        self.within = [[place for place, of in enumerate(asked) if of == panel.name] for panel in self.panels[:-1]]
+        groups = panels_of(list(dict.fromkeys(asked)), style.panels, len(columns))
+        self.panels, over_batches, self.height = place_panels([", ".join(names) for names in groups], apart)
+        self.within = [[place for name in names for place, of in enumerate(asked) if of == name] for names in groups]
         """By panel except the last: the positions of its series."""
+        self.durations = [all(map(is_duration, names)) for names in groups]
         buckets = max(_FEWEST_BUCKETS, _POINTS // 4 // (lines * len(self.columns)))
         self.runs = [Strokes(one, buckets) for one in self.columns]
         rest = columns[named:]
         few = max(1, 4 * _POINTS // max(1, lines * len(rest)))
         self.rest = GreyRuns([Strokes(one, few) for one in rest], look) if rest else None
         self.batches = BatchPanels(self.columns, over_batches, buckets)
-        self.extents = [self._extent(places) for places in self.within] + [self._extent([None])]
-        of_series = (whole.scales if whole else ()) or [
-            scale_of_durations(extent) if is_duration(panel.name) else scale_of(extent)
-            for panel, extent in zip(self.panels, self.extents[:-1], strict=False)
+        took = extent_of(self._drawn([None]))
+        scaled = [
+            _scaled(self._drawn(places), style.log, durations=durations)
+            for places, durations in zip(self.within, self.durations, strict=True)
         ]
-        self.scales = [*of_series, scale_of_durations(self.extents[-1])]
+        self.extents = [*(extent for extent, _ in scaled), took]
+        of_series = (whole.scales if whole else ()) or [scale for _, scale in scaled]
+        self.scales = [*of_series, scale_of_durations(took)]
         self.shown = themes.apart([one.run for one in self.columns], _RUN)
 
-    def _extent(self, places: Sequence[int | None]) -> Extent | None:
+    def _drawn(self, places: Sequence[int | None]) -> list[float]:
         runs = [*self.runs, *(self.rest.runs if self.rest else ())]
-        return extent_of([number for strokes in runs for place in places for number in strokes.drawn(place)])
+        return [number for strokes in runs for place in places for number in strokes.drawn(place)]
 
     def picture(self) -> Picture:
         size = self.scales[-1].size
@@ -444,8 +483,19 @@ class _Progress:
             stroke = themes.dash(order) if stream is None else themes.DASHES[stream % len(themes.DASHES)]
             prefix = f"{themes.escaped(self.shown[order])}: "
             return Look(themes.hue(order), stroke, prefix, themes.symbol(order))
-        index = max(self.hues, default=-1) + 1 if place is None else self.hues[place]
-        return Look(themes.hue(index), themes.dash(index), "")
+        if place is None:
+            return Look(themes.hue(unused := max(self.hues, default=-1) + 1), themes.dash(unused), "")
+        hue = self.hues[place]
+        alike = [other for other in range(place) if self.hues[other] == hue and self._is_number(other)]
+        stroke = (
+            themes.DASHES[len(alike) % len(themes.DASHES)] if alike and self._is_number(place) else themes.dash(hue)
+        )
+        return Look(themes.hue(hue), stroke, "")
+
+    def _is_number(self, place: int) -> bool:
+        """Whether a series is no stream's."""
+        series = self.columns[0].series
+        return place < len(series) and series[place].stream is None
 
     def _lines(self, order: int) -> list[dict[str, Any]]:
         traces = []
@@ -501,8 +551,8 @@ class _Progress:
             xaxis=self._forwards_axis(),
             **self.batches.axes(self.look),
         )
-        for panel, extent, scale in zip(self.panels, self.extents, self.scales, strict=True):
-            durations = panel is self.panels[-1] or is_duration(panel.name)
+        every = zip(self.panels, self.extents, self.scales, [*self.durations, True], strict=True)
+        for panel, extent, scale, durations in every:
             layout[panel.key] = value_axis(self.look, panel, extent, scale, durations=durations)
         layout[f"yaxis{len(self.panels) + 1}"] = {
             "overlaying": "y",

@@ -409,12 +409,14 @@ def _fate(columns: Columns, row: int) -> str:
 class Smoothing:
     """Over how many numbers the means of a figure are taken: `over`, 0 for no mean, None for a twentieth of a series.
 
+    An `over` below 1 is a share of the numbers of each series.
+
     With None, a series that holds each of its values for a while has no mean. A figure of a part of what another shows
     has means of the same series as that; `like` is the other's. Where it is `live`, a mean goes on to the end of its
     series, as an estimate.
     """
 
-    def __init__(self, over: int | None = None, like: Smoothing | None = None, *, live: bool = False) -> None:
+    def __init__(self, over: float | None = None, like: Smoothing | None = None, *, live: bool = False) -> None:
         self.live = live
         self._over = over
         self._is_smoothed: dict[Hashable, bool] = {} if like is None else like._is_smoothed
@@ -432,8 +434,9 @@ class Smoothing:
 
     def _window(self, series: Series) -> int:
         """Odd, so that it has a middle."""
-        wanted = series.kinds.count(NUMBER) // 20 if self._over is None else self._over
-        return max(1, wanted) | 1
+        over = 0.05 if self._over is None else self._over
+        wanted = over * series.kinds.count(NUMBER) if over < 1 else over
+        return max(1, int(wanted)) | 1
 
 
 class RollingMeans:

@@ -7,7 +7,7 @@ import pytest
 
 from somatize import Graph, Recorder, node
 from somatize.record import curve, progress
-from somatize.record.progress_figure import progress_picture
+from somatize.record.progress_figure import Style, progress_picture
 from somatize.record.run_columns import BROKE, GAP, LOST, NAN, OK, Columns
 from somatize.record.traces import Strokes
 
@@ -61,7 +61,7 @@ def test_c030_the_figure_says_that_it_is_condensed(million):
 def test_c030_twenty_series_are_a_few_megabytes(million):
     twenty = Columns(million.run, million.forwards, million.states, million.took_us)
     twenty.series = million.series * 20
-    picture = progress_picture([twenty], smooth=0)
+    picture = progress_picture([twenty], Style(smooth=0))
     assert sum(len(one["x"]) for one in picture.data) < 20_000
     assert len(str(picture)) < 3_000_000
 

@@ -138,6 +138,86 @@ def test_what_is_said_seldom_is_points_on_a_thin_line_that_a_resumption_cuts(sto
     assert loss.y == (*map(float, range(20)), None, *map(float, range(20)))
 
 
+def titles(figure):
+    return [note.text for note in figure.layout.annotations]
+
+
+def trained(store, *names):
+    graph = Graph.somatize(node(abs))
+    for name in names:
+        with Recorder(store, run=name) as recorder:
+            for step in range(10):
+                graph.forward(1, watching=recorder)
+                recorder({"fact": "train_loss", "value": 2.0 + step})
+                recorder({"fact": "val", "train_loss": 1.0, "loss": 3.0 + step, "accuracy": step / 10})
+
+
+def test_training_and_validation_of_a_number_share_a_panel_and_a_colour(store):
+    trained(store, "r")
+    figure = progress(store, "r", of=["train_loss", "val.loss", "val.accuracy"], smooth=0)
+    assert titles(figure) == ["train_loss, val.loss", "val.accuracy", "took, µs"]
+    train, val, accuracy = (trace(figure, name) for name in ("train_loss", "val.loss", "val.accuracy"))
+    assert (train.yaxis, train.line.color, train.line.dash) == (val.yaxis, val.line.color, "solid")
+    assert val.line.dash == "dash"
+    assert (accuracy.yaxis, accuracy.line.dash) == ("y2", "solid")
+    assert accuracy.line.color != train.line.color
+
+
+def test_panels_say_which_numbers_share_one(store):
+    trained(store, "r")
+    figure = progress(store, "r", panels=[["train_loss", "val.accuracy"], "val.loss"], smooth=0)
+    assert titles(figure) == ["train_loss, val.accuracy", "val.loss", "took, µs"]
+    assert {one.name: one.yaxis for one in figure.data} == {
+        "train_loss": "y",
+        "val.accuracy": "y",
+        "val.loss": "y2",
+        "took": "y3",
+        "broke": "y4",
+    }
+    assert trace(figure, "train_loss").line.color != trace(figure, "val.accuracy").line.color
+    with pytest.raises(FigureError, match="panels= names the numbers already"):
+        progress(store, "r", of="val.loss", panels=[["train_loss"]])
+    with pytest.raises(FigureError, match="panels="):
+        progress(store, "r", panels=[[]])
+
+
+def test_of_seven_runs_each_number_has_its_panel(store):
+    names = [f"r{number}" for number in range(7)]
+    trained(store, *names)
+    assert titles(progress(store, names[:6], of=["train_loss", "val.loss"]))[0] == "train_loss, val.loss"
+    assert titles(progress(store, names, of=["train_loss", "val.loss"]))[:2] == ["train_loss", "val.loss"]
+
+
+def test_a_logarithmic_axis_that_was_asked_for_says_what_is_not_on_it(store):
+    said(store, [1.0, 2.0, 4.0])
+    axis = progress(store, log="y").layout.yaxis
+    assert (axis.type, [10**end for end in axis.range]) == ("log", [pytest.approx(4**-0.06), pytest.approx(4**1.06)])
+    said(store, [0.0, -1.0])
+    assert titles(progress(store, log="y"))[0] == "loss, log scale; what is not above 0 is not on it"
+    with pytest.raises(FigureError, match=r"log='x': it is 'y'"):
+        progress(store, log="x")
+
+
+def test_one_number_that_would_flatten_all_others_is_beyond_the_axis(store):
+    said(store, [*(1.0 + step / 10 for step in range(10)), 1e6])
+    figure = progress(store)
+    assert titles(figure)[0] == "loss, 1e+06 is beyond the axis"
+    assert figure.layout.yaxis.range == pytest.approx((1 - 0.9 * 0.06, 1.9 + 0.9 * 0.06))
+    assert max(trace(figure, "loss").y) == 1e6
+    said(store, [1e6])
+    assert "beyond" not in titles(progress(store))[0], "two are no exception"
+
+
+def test_a_mean_is_over_a_share_of_the_numbers(store):
+    said(store, [float(number) for number in range(30)])
+    assert (
+        trace(progress(store, smooth=0.1), "loss, smoothed").y == trace(progress(store, smooth=3), "loss, smoothed").y
+    )
+    for wrong in (1.0, -0.5, math.nan):
+        with pytest.raises(FigureError, match="a share of them below 1"):
+            progress(store, smooth=wrong)
+
+
 def test_points_of_grey_runs_are_drawn(store):
     graph = Graph.somatize(node(abs))
     names = [f"r{number}" for number in range(26)]
