@@ -468,8 +468,16 @@ class Status(Closable):
         """Whether it was closed, or is a copy in another process."""
         return not self._tree.alive
 
+    def __exit__(self, *exception: object) -> None:
+        if isinstance(exception[1], BaseException):
+            self._tree.end_all(EventKind.FAILED, exception[1])
+        self.close()
+
     def close(self) -> None:
-        """Undo everything: open tasks are ended and marked, handlers and listeners removed."""
+        """Undo everything: open tasks are ended and marked, handlers and listeners removed.
+
+        Where an exception leaves the ``with`` block of this, open tasks fail by it.
+        """
         display, self._display = self._display, None
         try:
             if display is not None:

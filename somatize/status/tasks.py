@@ -539,10 +539,14 @@ class Tree:
                 self._tell_update(task)
         return bool(self.untold)
 
-    def close(self, mark: str = LEFT_OPEN) -> None:
-        """End all open tasks, and send no more events."""
+    def end_all(self, kind: EventKind, why: BaseException | None = None) -> None:
+        """End all open tasks."""
         for task in reversed(list(self.roots)):
-            self.end(task, EventKind.FINISHED, mark=mark)
+            self.end(task, kind, why, LEFT_OPEN)
+
+    def close(self) -> None:
+        """End all open tasks, and send no more events."""
+        self.end_all(EventKind.FINISHED)
         self.alive = False
         self.listeners.clear()
         self.speaker = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import math
@@ -17,6 +18,7 @@ import pytest
 
 from somatize import Graph, Recorder, Store, node
 from somatize.errors import RecordError
+from somatize.facts import why
 from somatize.record import about, curve, facts, logs, tasks, throughput
 from somatize.status import Status
 
@@ -403,3 +405,35 @@ def test_an_open_task_is_seen_by_other_processes_and_lost_with_its_own(tmp_path:
     (row,) = tasks(path)
     assert row["state"] == "lost"
     assert process.returncode != os.EX_OK
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), KeyboardInterrupt(), asyncio.CancelledError("stop"), SystemExit(3)], ids=repr
+)
+def test_tasks_that_an_exception_leaves_say_why_in_facts_and_in_the_record(
+    tmp_path: Path, error: BaseException
+) -> None:
+    reason, store = why(error), Store(tmp_path / "s")
+
+    def leaves(x: int, ctx: Any) -> int:
+        ctx.status.task("open in a node")
+        with ctx.status.task("with in a node"):
+            raise error
+
+    with Recorder(store, run="r") as recorder:
+        status = Status(watching=recorder)
+        with pytest.raises(type(error)):
+            Graph.somatize(leaves).forward(1, watching=[recorder, status])
+        with pytest.raises(type(error)), status:
+            status.task("left open")
+            with status.task("outer"):
+                for _ in status.track(range(3), "in a loop that goes on"):
+                    with status.task("inner"):
+                        raise error
+    found = {row["name"]: (row["state"], row["why"]) for row in tasks(store, "r")}
+    looped = found.pop("in a loop that goes on")
+    assert looped == ("finished", None)  # the body of a loop raises past its iterator
+    names = ["open in a node", "with in a node", "left open", "outer", "inner"]
+    assert found == dict.fromkeys(names, ("failed", reason))
+    (told,) = [fact for fact in facts(store, "r") if fact.get("name") == "with in a node"]
+    assert (told["state"], told["why"]) == ("failed", reason)
