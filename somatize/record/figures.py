@@ -20,7 +20,7 @@ from somatize.store.node_tally import ENDINGS, Spent, Where, turns_in
 from .column_reader import ForwardRange, columns_of
 from .forward_reader import Place
 from .node_turns import NodeTurn, OneForward, Total, lanes_of, one_forward, spent_in
-from .progress_figure import Picture, Style, progress_figure, progress_picture
+from .progress_figure import Picture, Style, best_first, progress_figure, progress_picture
 from .reader import curve_costs
 from .run_columns import AXES, MOST_PANELS, Columns, alike, keys_of
 from .run_info import about
@@ -47,6 +47,7 @@ def zoomable(store: Place, columns: Sequence[Columns], style: Style, *, theme: s
         alike(again, keys)
         for part, whole in zip(again, columns, strict=True):
             part.left_out, part.asked = whole.left_out, whole.asked
+            part.ended, part.config, part.changes = whole.ended, whole.config, whole.changes
         return progress_picture(again, style, theme=theme, title=title, whole=picture)
 
     zoom = Zoom(shown, read, picture)
@@ -154,7 +155,9 @@ def progress(
     two writers wrote. A long run is drawn with few points that keep every extreme. A number of streams, such as
     ``"throughput.samples_per_s"``, has a line for each stream, 24 at most, joined from one window to the next; numbers
     of streams outside of any forward are drawn over their batches. The first 24 runs have a line style of their own,
-    further ones are grey; at most the first hundred names of `of` are drawn.
+    further ones are grey, and then those have one that are the best by the first number: the lowest of a loss, an error
+    or a time, else the highest; the pointer says in what the configuration of a run is particular; at most the first
+    hundred names of `of` are drawn.
 
     ``log="y"`` makes the axes of numbers logarithmic. By default an axis is where its numbers are above 0 and span more
     than four decades; one number that would flatten all others is left outside of it, which its panel says.
@@ -179,7 +182,10 @@ def progress(
     title = title_of(columns := _columns(store, runs, names[:MOST_PANELS], x))
     for one in columns:
         one.asked = len(names)
+        one.describe(about(store, one.run))
     alike(columns)
+    ordered, first = best_first(columns)
+    columns, style = list(ordered), style._replace(first=first)
     if widget:
         return zoomable(store, columns, style, theme=theme, title=title)
     return progress_figure(columns, style, theme=theme, title=title)

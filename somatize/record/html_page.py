@@ -480,6 +480,7 @@ class _Page:
                     curve_costs(store, self.run, x)  # raises if it was never said
                 drawn = columns_of(store, self.run, of or names, unsaid=True, x=x)
                 alike([drawn])
+            drawn.describe(self.about)
             self._add_figures(store, drawn)
         self._add_tables()
 

@@ -6,6 +6,8 @@ reads a store, and plotly is not needed before the picture is made a figure.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -67,7 +69,7 @@ _ENDS = ((BROKE, "broke"), (INTERRUPTED, "interrupted"), (LOST, "lost"), (OPEN, 
 def notes_of(strokes: Strokes, *, brief: bool = False) -> list[str]:
     """Sentences about one run: how its forwards ended, odd values, where it was resumed."""
     columns = strokes.columns
-    notes = [_ends(columns)]
+    notes = [_ends(columns)] + ([f"the run {cut(columns.ended, 80)}"] if columns.ended else [])
     for what, where in [(columns, "forward"), *((line, "batch") for line in columns.outside)]:
         notes += [words for series in what.series if (words := _oddities(what, series, where, brief=brief))]
     notes += [f"{name}: {MOST} of {count:,} streams are drawn" for name, count in columns.left_out.items()]
@@ -108,7 +110,11 @@ def _writers(strokes: Strokes, *, brief: bool) -> str:
     starts = resumed_at(strokes)
     if starts is None:
         return f"{len(segments)} writers at once, a line for each"
-    shown = ", ".join(f"{forwards[row]:,}" for row in starts[:3])
+    changes = strokes.columns.changes
+    shown = ", ".join(
+        f"{forwards[row]:,}" + (f" ({cut(words, 60)})" if (words := changes.get(forwards[row])) else "")
+        for row in starts[:3]
+    )
     more = f" and {len(starts) - 3} times more" if len(starts) > 3 else ""
     return f"resumed at forward {shown}{more}" + ("" if brief else ", where the line is not joined")
 
@@ -257,6 +263,11 @@ class GreyRuns:
         self.runs = runs
         self._look = Look(look.faint, "solid", f"{counted(len(runs), 'other run')}: ")
         self._names = [themes.escaped(run.columns.run, _NAME) for run in runs]
+        self._particular: Sequence[str] = [""] * len(runs)
+
+    def tell(self, particular: Sequence[str]) -> None:
+        """Note what is particular about each run, for the pointer."""
+        self._particular = particular
 
     def traces(
         self, panels: Sequence[Panel], within: Sequence[Sequence[int]], sizes: Sequence[float]
@@ -280,13 +291,13 @@ class GreyRuns:
         xs: list[float | None] = []
         ys: list[float | None] = []
         said: list[str | None] = []
-        for name, run in zip(self._names, self.runs, strict=True):
+        for name, run, more in zip(self._names, self.runs, self._particular, strict=True):
             for place in places:
                 at, values = run.points(run.took if place is None else run.series[place])
                 words = themes.each_took(values) if place is None else [_number(value) for value in values]
                 xs += [*at, None]
                 ys += [*(None if value is None else value / size for value in values), None]
-                said += [*(f"{name}: {text}" for text in words), None]
+                said += [*(f"{name}: {text}{more}" for text in words), None]
         trace = self._look.trace("took" if panel.name == "took" else themes.escaped(panel.name, 40), xs, ys, panel)
         trace["line"] |= {"width": 1}
         few = all(place is None or is_seldom(run.columns.series[place]) for run in self.runs for place in places)
@@ -325,11 +336,42 @@ class Picture:
 
 
 class Style(NamedTuple):
-    """The drawing of numbers: smoothing, a logarithmic axis (``"y"``), and the numbers that share a panel."""
+    """The drawing of numbers: smoothing, a logarithmic axis (``"y"``), and the numbers that share a panel.
+
+    `first` says which runs come first, where some are grey.
+    """
 
     smooth: float | None = None
     log: str | None = None
     panels: Sequence[Sequence[str]] | None = None
+    first: str = "first"
+
+
+_FALLS = re.compile(
+    r"(?i)loss|err|nll|perplexity|ppl|(?:^|[._/-])(?:r?mse|mae|wer|cer|fid|kl|bpb|us)(?:$|[._/-])|time|_us$"
+)
+
+
+def _coloured(columns: Sequence[Columns]) -> int:
+    """How many runs have a look of their own."""
+    return max(2, min(MOST, _LINES // max(1, len(columns[0].series) + len(columns[0].outside))))
+
+
+def best_first(columns: Sequence[Columns]) -> tuple[Sequence[Columns], str]:
+    """The runs, the best by the first number first where not all have a look of their own, and words about that.
+
+    The lowest are the best of what is called a loss, an error or a time, the highest of all else.
+    """
+    if len(columns) <= _coloured(columns) or not columns[0].series:
+        return columns, "first"
+    name = columns[0].series[0].of
+    falls = _FALLS.search(name) is not None
+
+    def rank(one: Columns) -> float:
+        said = [value for value in one.series[0].values if value == value]
+        return math.inf if not said else min(said) if falls else -max(said)
+
+    return sorted(columns, key=rank), f"{'lowest' if falls else 'highest'} by {cut(name, 40)}"
 
 
 def progress_figure(
@@ -401,6 +443,23 @@ def _in_units(several: Sequence[Columns]) -> tuple[Sequence[Columns], str]:
     return [one.in_units(size) for one in several], words
 
 
+_TOLD, _KEYS = 48, 4
+
+
+def _particular(columns: Sequence[Columns]) -> list[str]:
+    """By run, the keys of its configuration in which the runs differ, and how it ended; empty for a single run."""
+    if len(columns) < 2:
+        return []
+    names = dict.fromkeys(name for one in columns for name in one.config)
+    differing = [name for name in names if any(one.config.get(name) != columns[0].config.get(name) for one in columns)]
+    told = []
+    for one in columns:
+        words = [f"{name} {one.config[name]}" for name in differing[:_KEYS] if name in one.config]
+        words = [themes.escaped(word, _TOLD) for word in (*words, one.ended) if word]
+        told.append("".join(f"<br>{word}" for word in words))
+    return told
+
+
 def _scaled(drawn: list[float], log: str | None, *, durations: bool) -> tuple[Extent | None, AxisScale]:
     """The extent of the axis of a panel, and its scale."""
     if durations:
@@ -428,11 +487,12 @@ class _Progress:
     ) -> None:
         columns, self.x = _in_units(columns)
         lines = max(1, len(columns[0].series) + len(columns[0].outside))
-        named = max(2, min(MOST, _LINES // lines))
+        named = _coloured(columns)
         self.everyone = columns
         self.columns = columns[:named]
         self.smoothing = Smoothing(style.smooth, whole.smoothing if whole else None, live=live)
         self.look = look
+        self.style = style
         self.title = title
         asked = [series.of for series in columns[0].series]
         self.hues = _hues(columns[0])
@@ -457,6 +517,11 @@ class _Progress:
         of_series = (whole.scales if whole else ()) or [scale for _, scale in scaled]
         self.scales = [*of_series, scale_of_durations(took)]
         self.shown = themes.apart([one.run for one in self.columns], _RUN)
+        told = _particular(columns)
+        self.particular = {self._look(order).prefix: told[order] for order in range(len(self.runs)) if told}
+        """By legend group of a run: what is particular about it."""
+        if self.rest:
+            self.rest.tell(told[named:])
 
     def _drawn(self, places: Sequence[int | None]) -> list[float]:
         runs = [*self.runs, *(self.rest.runs if self.rest else ())]
@@ -527,9 +592,11 @@ class _Progress:
     def _hover(self, data: list[dict[str, Any]]) -> None:
         for trace in data:
             if "hovertemplate" not in trace:
-                where = f"{x_in_hover('batch' if trace['xaxis'] == X else self.x)}<br>" if self._condensed() else ""
+                closest = self._condensed() or len(self.runs) > len(themes.HUES)
+                where = f"{x_in_hover('batch' if trace['xaxis'] == X else self.x)}<br>" if closest else ""
                 what = "%{customdata}" if "customdata" in trace else "%{y:.6~g}"
-                trace["hovertemplate"] = f"{where}{what}<extra>{trace['name']}</extra>"
+                more = self.particular.get(trace["legendgroup"], "")
+                trace["hovertemplate"] = f"{where}{what}<extra>{trace['name']}{more}</extra>"
 
     def _condensed(self) -> bool:
         return self.rest is not None or self.batches.condensed or any(strokes.condensed for strokes in self.runs)
@@ -543,7 +610,7 @@ class _Progress:
             margin={"t": above, "b": below, "l": 8, "r": 14},
             title=title,
             # Points of several lines stand above one another only where every forward is drawn.
-            hovermode="closest" if self._condensed() else "x unified",
+            hovermode="closest" if self._condensed() or len(self.runs) > len(themes.HUES) else "x unified",
             hoversubplots="axis",
             legend=themes.legend(-_TO_LEGEND / self.height),
             annotations=[*self._annotations(), *self.batches.labels(self.look)],
@@ -572,7 +639,9 @@ class _Progress:
         more = len(self.runs) + others - _RUNS_TOLD
         lines += [f"and {themes.counted(more, 'run')} more"] if more > 0 else []
         if others:
-            lines += themes.wrapped(f"the first {len(self.runs)} have colours of their own, the others are grey")
+            count, which = len(self.runs), self.style.first
+            named = f"the first {count}" if which == "first" else f"the {count} {which}"
+            lines += themes.wrapped(f"{named} have colours of their own, the others are grey")
         return lines
 
     def _annotations(self) -> list[dict[str, Any]]:
@@ -599,11 +668,17 @@ class _Progress:
         if len(self.runs) > 1:
             return []
         rows = resumed_at(self.runs[0]) or []
-        stroke = {"color": self.look.faint, "width": 1, "dash": "dot"}
-        forwards = self.columns[0].forwards
+        starts = [self.columns[0].forwards[row] for row in rows[:_RESUMED_SHOWN]]
+        common = {"type": "line", "y0": 0, "y1": self.panels[0].high, "yref": "paper"}
         return [
-            {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": self.panels[0].high, "yref": "paper", "line": stroke}
-            for at in (forwards[row] - 0.5 for row in rows[:_RESUMED_SHOWN])
+            # Where the configuration changed the line is bold.
+            {
+                **common,
+                "x0": at - 0.5,
+                "x1": at - 0.5,
+                "line": {"color": self.look.faint, "width": width, "dash": "dot"},
+            }
+            for at, width in ((start, 2 if start in self.columns[0].changes else 1) for start in starts)
         ]
 
     def _redone(self) -> list[dict[str, Any]]:

@@ -545,12 +545,8 @@ def _check_resumed(store: Store, run: str, config: Mapping[str, Any], resume: st
             _ENDED[end.state],
             f" ({end.why})" if end.why else "",
         )
-    now, before = flat(config), summary.config
-    different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    if now and before and different:
-        named = ", ".join(f"{key} {before.get(key)!r} -> {now.get(key)!r}" for key in different[:5])
-        more = f" and {len(different) - 5} more" if len(different) > 5 else ""
-        warn_of_record(f"run {run!r} goes on with another configuration: {named}{more}")
+    if words := run_info.config_change(summary.config, flat(config)):
+        warn_of_record(f"run {run!r} goes on with another configuration: {words}")
 
 
 _ENDED = {FINISHED: "finished", FAILED: "failed", INTERRUPTED: "was interrupted", KILLED: "was killed"}

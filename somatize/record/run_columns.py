@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from somatize.facts import Fact
 from somatize.store.record_format import (
@@ -23,6 +23,9 @@ from somatize.store.record_format import (
     parted_path,
     readings,
 )
+from somatize.store.run_summary import flat
+
+from .run_info import config_change
 
 FIELD = {"throughput": "stream"}
 """The kinds that streams say, and the field that names the stream."""
@@ -336,6 +339,12 @@ class Columns:
     outside: list[Columns] = field(default_factory=list)
     said_outside: dict[str, int] = field(default_factory=dict)
     asked: int = 0
+    ended: str = ""
+    """How the run ended and why, if it did not finish."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The last configuration of the run, flat."""
+    changes: dict[int, str] = field(default_factory=dict)
+    """By the first forward of a writer: what differs in its configuration from that of the writer before."""
     axis: Series | None = None
     """The x of each row, on another axis than that of forwards."""
     off_axis: int = 0
@@ -345,6 +354,17 @@ class Columns:
     def of(cls, run: str, names: Iterable[str]) -> Columns:
         """Columns without rows, for these series."""
         return cls(run, series=[Series(name) for name in names])
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Note how the run ended and what it was configured with, as `about` has it."""
+        if about.get("state") not in (None, "running", "finished"):
+            self.ended = str(about["state"]) + (f": {about['why']}" if about.get("why") else "")
+        self.config = flat(about["config"])
+        self.changes = {
+            now["first"]: words
+            for before, now in pairwise(about["writers"])
+            if now["first"] is not None and (words := config_change(flat(before["config"]), flat(now["config"])))
+        }
 
     def __len__(self) -> int:
         return len(self.forwards)

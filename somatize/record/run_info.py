@@ -367,6 +367,15 @@ _HIDDEN = frozenset({"run", "name", "fields", "machine_id", "oom"})
 _OF_WRITER = ("writer", "alive", "first", "last", "forwards")
 
 
+def config_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two flat configurations in words, the first five keys; empty unless both were given."""
+    different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if not before or not now:
+        return ""
+    named = ", ".join(f"{key} {before.get(key)!r} -> {now.get(key)!r}" for key in different[:5])
+    return named + (f" and {len(different) - 5} more" if len(different) > 5 else "")
+
+
 def about(store: Place, run: str | None = None) -> dict[str, Any]:
     """Provenance of a run: when, where and with what it was made, and facts of the run itself.
 

@@ -3,12 +3,13 @@
 import json
 import math
 import time
+import warnings
 from array import array
 
 import pytest
 
 from somatize import Graph, Recorder, Store, node
-from somatize.errors import FigureError, UnknownRun, WhichRun
+from somatize.errors import FigureError, RecordWarning, UnknownRun, WhichRun
 from somatize.figures.theme import RAW
 from somatize.record import curve, progress
 from somatize.record.column_reader import columns_of
@@ -216,6 +217,44 @@ def test_a_mean_is_over_a_share_of_the_numbers(store):
     for wrong in (1.0, -0.5, math.nan):
         with pytest.raises(FigureError, match="a share of them below 1"):
             progress(store, smooth=wrong)
+
+
+def test_the_subtitle_says_how_a_run_ended_and_where_its_configuration_changed(store):
+    graph = Graph.somatize(node(abs))
+    for lr in (0.1, 0.1, 0.01):
+        with pytest.raises(KeyError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RecordWarning)
+            with Recorder(store, run="r", config={"lr": lr}) as recorder:
+                graph.forward(1, watching=recorder)
+                recorder({"fact": "loss", "value": 1.0})
+                raise KeyError("gone")
+    figure = progress(store)
+    assert words(figure).startswith(
+        "run r 3 forwards. the run failed: KeyError: 'gone'. resumed at forward 1, 2 (lr 0.1 -&gt; 0.01), where"
+    )
+    assert [(one.x0, one.line.width) for one in figure.layout.shapes] == [(0.5, 1), (1.5, 2)]
+
+
+def test_the_best_runs_have_colours_and_the_pointer_says_what_is_particular(store):
+    graph = Graph.somatize(node(abs))
+    names = [f"r{number:02}" for number in range(26)]
+    for number, name in enumerate(names):
+        with Recorder(store, run=name, config={"lr": number, "seed": 1}) as recorder:
+            graph.forward(1, watching=recorder)
+            recorder({"fact": "loss", "value": 100.0 - number})
+            recorder({"fact": "accuracy", "value": 100.0 - number})
+    figure = progress(store, names, of="loss")
+    assert [one.name for one in figure.data if one.name.endswith(": loss")][:3] == [
+        "2 other runs: loss",
+        "r25: loss",
+        "r24: loss",
+    ]
+    assert trace(figure, "2 other runs: loss").customdata[0] == "r01: 99<br>lr 1"
+    assert trace(figure, "r25: loss").hovertemplate.endswith("<extra>r25: loss<br>lr 25</extra>")
+    assert figure.layout.hovermode == "closest"
+    figure = progress(store, names, of="accuracy")
+    assert "the 24 highest by accuracy have colours of their own" in words(figure)
+    assert trace(figure, "2 other runs: accuracy").customdata[0].startswith("r24: ")
 
 
 def test_points_of_grey_runs_are_drawn(store):
@@ -584,7 +623,7 @@ def test_runs_beyond_those_that_can_be_told_apart_are_gathered(store):
     broke = trace(figure, "6 other runs: broke")
     assert (broke.x, len(broke.y)) == ((1,), 1)
     assert broke.hovertext[0].startswith("run &lt;27&gt;, forward 1: broke")
-    assert "the first 24 have colours of their own, the others are grey" in words(figure)
+    assert "the 24 lowest by loss have colours of their own, the others are grey" in words(figure)
     looks = {(one.line.color, one.line.dash) for one in figure.data if one.name.endswith("loss, smoothed")}
     assert len(looks) == 24
     assert figure.layout.yaxis.range[1] > 29.5
