@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from somatize.figures.theme import counted
+from somatize.figures.theme import brief, counted
 
 from . import answers
 from .answers import Answer, Row, TextColumn, answering, print_pairs, write_json
@@ -113,7 +113,7 @@ def _graph(graph: Mapping[str, Any]) -> str:
 
 
 def _writer(writer: Mapping[str, Any]) -> str:
-    alive = f"{writer.get('state', 'gone')}{f' ({why})' if (why := writer.get('why')) else ''}"
+    alive = f"{writer.get('state', 'gone')}{f' ({why})' if (why := brief(writer.get('why'))) else ''}"
     began = answers.clock(writer.get("began"))
     return f"process {writer.get('pid', '?')} at {writer.get('host', '?')}, {alive}, opened {began}"
 
@@ -207,7 +207,7 @@ def runs(
             TextColumn("began", lambda row: answers.clock(row["first"]), 6),
             TextColumn("last", lambda row: answers.ago(row["last"]), 4),
             TextColumn("tags", lambda row: answers.listed(row["tags"]), 3, right=False),
-            TextColumn("why", lambda row: row["why"] or "", 7, right=False, least=20, sentence=True, style="dim"),
+            TextColumn("why", lambda row: brief(row["why"]), 7, right=False, least=20, sentence=True, style="dim"),
         ],
         tuple(dict.fromkeys([*_RUN_FIELDS, *(name for row in rows for name in row)])),
         none=f"{path} holds no run yet" if since is None and where is None else "no such run",

@@ -223,6 +223,12 @@ def plain(words: object) -> str:
     return _UNSEEN.sub(" ", str(words))
 
 
+def brief(why: str | None) -> str:
+    """The first and the last line of a reason, for a line of a table."""
+    lines = (why or "").split("\n")
+    return f"{lines[0]} … {lines[-1].strip()}" if len(lines) > 2 else "\n".join(lines)
+
+
 def cut(words: str, most: int) -> str:
     """`words`, or its beginning and end with a mark between them where it has more than `most` letters."""
     if len(words) <= most:

@@ -24,10 +24,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_CHUNK, _LINE = 1 << 16, 500
+_CHUNK, _LINE, _SHOWN = 1 << 16, 500, 160
+"""The bytes read at once, and the characters kept of a line, and of one of the last lines."""
 _EVERY, _BUDGET = 1.0, 2000
 """The seconds between two facts of a stream, and the characters of one; what is beyond them is counted."""
-_LAST, _FATAL = 20, 6
+_LAST, _FATAL = 10, 6
 """The number of lines that are kept as the last ones, and of those from ``Fatal Python error`` on."""
 _ROUNDS, _UNSENT = 32, 1 << 18
 _PATIENCE = 5.0
@@ -240,6 +241,8 @@ class Lines:
         self._count = 0
         self._last: deque[tuple[int, str]] = deque(maxlen=_LAST)
         self._fatal: list[tuple[int, str]] = []
+        self._skips = False
+        """Whether these are the lines of a thread that did not crash."""
         self._partial: dict[str, bytes] = {}
         self._batch: dict[str, list[str]] = {}
         self._left: dict[str, int] = {}
@@ -255,11 +258,17 @@ class Lines:
     def _line(self, stream: str, line: str) -> None:
         self._count += 1
         if line.startswith("Fatal Python error"):
-            self._fatal = []
-        if line.startswith("Fatal Python error") or 0 < len(self._fatal) < _FATAL:
-            self._fatal.append((self._count, line))
-        if line.strip():
+            self._fatal = [(self._count, line)]
+        elif self._fatal and line.startswith(("Thread 0x", "Extension modules: ")):
+            self._skips = True
+        elif line.startswith("Current thread 0x"):
+            self._skips = False
+        if line.strip() and not self._skips:
+            if 0 < len(self._fatal) < _FATAL and self._fatal[-1][0] != self._count:
+                self._fatal.append((self._count, line))
             self._last.append((self._count, line))
+        elif not line.strip():
+            self._skips = False
         batch = self._batch.setdefault(stream, [])
         if sum(map(len, batch)) + len(line) <= _BUDGET:
             batch.append(line)
@@ -267,11 +276,11 @@ class Lines:
             self._left[stream] = self._left.get(stream, 0) + 1
 
     def _write(self) -> None:
-        """Write the last lines to the file: those of the last crash, if it is near, and the last of all."""
-        near = [one for one in self._fatal if one[0] > self._count - 200]
-        lines = [line for _, line in sorted({*near, *self._last}) if line.strip()]
+        """Write the last lines to the file: from a crash on, if one is near."""
+        near = [one for one in self._fatal if one[0] > self._count - 200] or [(0, "")]
+        lines = [line for _, line in sorted({*near, *(one for one in self._last if one >= near[0])}) if line.strip()]
         lines += [line for raw in self._partial.values() if (line := _plain(raw)).strip()]
-        data = "\n".join(lines).encode()
+        data = "\n".join(line[:_SHOWN] for line in lines).encode()
         os.pwrite(self._tail, data, 0)
         os.ftruncate(self._tail, len(data))
 

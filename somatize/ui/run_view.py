@@ -353,7 +353,7 @@ def how_ended(followed: Followed) -> tuple[str, str]:
     if end is None or end.state == FINISHED:
         return _ENDED, ""
     words = {FAILED: "failed", INTERRUPTED: "was interrupted"}.get(end.state, "was killed")
-    return words, f": {end.why}" if end.why else ""
+    return words, f": {theme.brief(end.why)}" if end.why else ""
 
 
 class RunView:

@@ -77,6 +77,12 @@ def test_a_segmentation_fault_stands_in_why(tmp_path: Path) -> None:
     assert state == "killed"
     assert "Fatal Python error: Segmentation fault" in reason
     assert "in string_at" in reason
+    assert "Thread 0x" not in reason.replace("Current thread", "")
+    assert "Extension modules" not in reason
+    listed = subprocess.run(
+        [sys.executable, "-m", "somatize", "runs", str(tmp_path / "s")], capture_output=True, check=True, timeout=60
+    ).stdout.decode()
+    assert "last output: Fatal Python error: Segmentation fault … File" in listed
 
 
 def test_what_c_wrote_before_a_kill_is_shown_and_stands_in_why(tmp_path: Path) -> None:
