@@ -281,8 +281,9 @@ class Lines:
         lines = [line for _, line in sorted({*near, *(one for one in self._last if one >= near[0])}) if line.strip()]
         lines += [line for raw in self._partial.values() if (line := _plain(raw)).strip()]
         data = "\n".join(line[:_SHOWN] for line in lines).encode()
-        os.pwrite(self._tail, data, 0)
-        os.ftruncate(self._tail, len(data))
+        with suppress(OSError):  # a full disk; output goes on
+            os.pwrite(self._tail, data, 0)
+            os.ftruncate(self._tail, len(data))
 
     def facts(self, *, ended: bool = False) -> list[dict[str, Any]]:
         """A fact of each stream with the lines since the last one; when it `ended`, also what has no line end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -252,6 +253,24 @@ os.write(9, b"done")
 """
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, timeout=60, check=False)
     assert (ran.stdout, ran.stderr) == (b"done", b"")
+
+
+def test_a_full_disk_stops_no_output() -> None:
+    (source, sink), (control, end), full = os.pipe(), os.pipe(), os.open("/dev/full", os.O_WRONLY)
+    helper = subprocess.Popen(
+        [sys.executable, "-I", "-S", console.__file__, json.dumps([control, full, [[source, 2, "stdout"]]])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[source, control, full],
+    )
+    for fd in (source, control, full):
+        os.close(fd)
+    os.write(sink, b"one\ntwo\n")
+    os.close(end)
+    os.close(sink)
+    told, shown = helper.communicate(timeout=60)
+    assert (helper.returncode, shown) == (0, b"one\ntwo\n")
+    assert json.loads(told) == {"fact": "console", "stream": "stdout", "text": "one\ntwo"}
 
 
 def test_where_the_helper_dies_the_process_writes_on(tmp_path: Path) -> None:
