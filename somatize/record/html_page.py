@@ -222,7 +222,7 @@ def cards(run: Mapping[str, Any], columns: Columns, about: Mapping[str, Any]) ->
         speed = f"by {len(segments)} writers"
     state = str(about.get("state", ""))
     look = {FINISHED: "good", RUNNING: "", "": ""}.get(state, "bad")
-    shown = [("state", state, str(about.get("why") or ""), look), ("forwards", f"{run['forwards']:,}", speed, "")]
+    shown = [("state", state, theme.brief(about.get("why")), look), ("forwards", f"{run['forwards']:,}", speed, "")]
     endings = [ending for ending in ("broke", "interrupted", "lost") if run[ending] or ending == "broke"]
     shown += [(ending, f"{run[ending]:,}", "", "bad" if run[ending] else "good") for ending in endings]
     shown.append(("took in all", took(run["took_us"]), f"over {took(span * 1e6)}" if span > 0 else "", ""))
