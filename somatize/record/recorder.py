@@ -188,6 +188,14 @@ class ForwardSink(Pending):
             self.entered = []
         self.entered.append(node)
 
+    def progress(self, node: str, done: int, total: int | None) -> None:
+        """Note how far a node is; four times a second at most that is written of an open forward, as its state."""
+        going, now = self.going, monotonic()
+        if going is None:
+            going = self.going = {}
+        known = going.get(node)
+        going[node] = (done, total, now, now, done) if known is None else (done, total, known[2], now, known[4])
+
     def say(self, fact: Fact) -> None:
         """Write a fact said to the recorder during the forward; it is written when this returns."""
         self.writer.add_open_fact(self, fact)

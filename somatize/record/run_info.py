@@ -506,7 +506,9 @@ def _writer(
 def unfinished(store: Place, run: str | None = None) -> list[dict[str, Any]]:
     """A row per forward that is open or lost, by number: `forward`, `state`, `inside`, `nodes`, `when`, `writer`.
 
-    `inside` lists the nodes it was in when it was last written down, at most a quarter of a second before its end.
+    `inside` lists the nodes it was in when it was last written down, at most a quarter of a second before its end, and
+    `progress` how far they were: of each node that said so (`ctx.progress`, the items of a mapped one) `node`, `done`,
+    `total`, `rate` (a second) and `left_s` (seconds until the total at that rate), None where unknown.
     """
     with opened_at(store) as opened:
         return look(opened, lambda view: _unfinished(lines_of(view, run)))
@@ -514,7 +516,7 @@ def unfinished(store: Place, run: str | None = None) -> list[dict[str, Any]]:
 
 def _unfinished(lines: RunLines) -> list[dict[str, Any]]:
     rows = [
-        _row(line.forward, line.state, line.inside, line.nodes, line.when, line.writer)
+        _row(line.forward, line.state, line.inside, line.progress, line.nodes, line.when, line.writer)
         for line in lines.lines.values()
         if line.state in (record_format.OPEN, record_format.LOST)
     ]
@@ -532,17 +534,29 @@ def _lost_of(lines: RunLines, block: Stored) -> list[dict[str, Any]]:
     if record_format.LOST not in states:
         return []
     return [
-        _row(forward, state, lines.inside(forward), count, when, block.writer)
+        _row(forward, state, lines.inside(forward), lines.progress(forward), count, when, block.writer)
         for forward, state, count, when in zip(block.forwards, states, nodes, whens, strict=True)
         if state == record_format.LOST
     ]
 
 
-def _row(forward: int, state: int, inside: list[str], nodes: int, when: int, writer: int) -> dict[str, Any]:
+def _row(
+    forward: int,
+    state: int,
+    inside: list[str],
+    progress: Sequence[record_format.Progress],
+    nodes: int,
+    when: int,
+    writer: int,
+) -> dict[str, Any]:
     return {
         "forward": forward,
         "state": record_format.STATES[state],
         "inside": list(inside),
+        "progress": [
+            {"node": one.node, "done": one.done, "total": one.total, "rate": one.rate, "left_s": one.remaining}
+            for one in progress
+        ],
         "nodes": nodes,
         "when": when / 1e6,
         "writer": f"{writer:015x}",

@@ -468,6 +468,7 @@ class GoingOn(NamedTuple):
     inside: tuple[str, ...]
     began: float
     since: float
+    progress: Sequence[record_format.Progress] = ()
 
 
 class Log(NamedTuple):
@@ -629,7 +630,7 @@ class Standing:
             since = line.when / 1e6
             began = since - max(_WRITTEN_AFTER, ends.get(line.forward, 0) / 1e6)
             began = self._began[line.forward] = min(began, known.get(line.forward, began))
-            self.going_on.append(GoingOn(line.forward, tuple(line.inside), began, since))
+            self.going_on.append(GoingOn(line.forward, tuple(line.inside), began, since, line.progress))
 
     # -- asked
 

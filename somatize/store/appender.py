@@ -71,8 +71,10 @@ class Pending:
     """The engine's forward, if its nodes run one after the other: it knows which one is running."""
     entered: list[str] | None = None
     """Otherwise, the nodes that were entered and have not ended, as far as known."""
-    written_inside: Sequence[str] = ()
-    """The nodes it was in when the last part was written."""
+    going: dict[str, tuple[Any, Any, float, float, Any]] | None = None
+    """By node that said how far it is: done and total, when it said so first and last, and done at the first."""
+    written_inside: Sequence[Any] = ()
+    """The nodes it was in when the last part was written, with how far they were."""
     ended: Fact | None = None
     """The fact that ended it, if a written part has that already."""
 
@@ -99,15 +101,35 @@ class Pending:
             self.entered[: len(inside)] = left
         return left
 
+    def with_progress(self, inside: list[str]) -> record_format.Inside:
+        """Those nodes, with how far they are if they said it."""
+        going = self.going
+        return (
+            list(inside) if going is None else [_far(node, going[node]) if node in going else node for node in inside]
+        )
+
     def ended_by(self) -> Fact:
         """The fact that ended it; empty if it has not ended."""
         return next((fact for fact in reversed(self.facts) if is_end(fact)), self.ended or {})
 
 
+def _far(node: str, said: tuple[Any, Any, float, float, Any]) -> Any:
+    done, total, first, last, since = said
+    try:
+        whole = None if total is None else _count(total)
+        return list(record_format.Progress(node, _count(done), whole, round((last - first) * 1e6), _count(since)))
+    except (TypeError, ValueError, OverflowError):
+        return node  # what was said is no count
+
+
+def _count(said: Any) -> int:
+    return max(0, min(int(said), 2**62))
+
+
 class ForwardPart:
     """A part of an open forward as it is written to the journal."""
 
-    def __init__(self, pending: Pending, facts: int, inside: list[str], ended: Fact | None) -> None:
+    def __init__(self, pending: Pending, facts: int, inside: record_format.Inside, ended: Fact | None) -> None:
         self._pending = pending
         self._facts = facts
         self._inside = inside

@@ -211,7 +211,7 @@ def _open(
     txn.put(key, record_format.pack_map(key, state))
 
 
-def _store_inside(txn: WriteTransaction, run: int, forward: int, inside: list[str]) -> None:
+def _store_inside(txn: WriteTransaction, run: int, forward: int, inside: record_format.Inside) -> None:
     key = record_format.forward_key(b"l", run, forward)
     txn.put(key, record_format.pack_map(key, inside))
 

@@ -326,7 +326,7 @@ class Packer:
             return packed, b"", None
         return packed, self._pack(texts), texts
 
-    def summary(self, texts: Texts, inside: list[str] | None = None) -> bytes:
+    def summary(self, texts: Texts, inside: Inside | None = None) -> bytes:
         """The packed summary of an entry: the texts and, for an open forward, the running nodes."""
         if inside is not None:
             return self._pack([*(texts or self._unsaid), inside])
@@ -336,6 +336,44 @@ class Packer:
         packed: bytes = msgpack.packb([shortened(said(fact)) for fact in facts])
         self._pack = msgpack.Packer().pack  # it keeps the largest buffer it ever needed
         return packed
+
+
+class Progress(NamedTuple):
+    """How far a node of an open forward was when that was last written; kept as state, not as history.
+
+    `total` is None where nobody said it. `took_us` and `since` are of what was said of it in the forward: the time
+    from the first saying to the last, and `done` at the first.
+    """
+
+    node: str
+    done: int
+    total: int | None
+    took_us: int
+    since: int
+
+    @property
+    def rate(self) -> float | None:
+        """How many are done a second; None before two were said."""
+        return (self.done - self.since) / (self.took_us / 1e6) if self.took_us and self.done > self.since else None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until all are done at that rate; None if unknown."""
+        return None if self.total is None or not self.rate else max(0, self.total - self.done) / self.rate
+
+
+Inside = list[str | list[Any]]
+"""The running nodes of an open forward: a name, or where the node said how far it is the values of a `Progress`."""
+
+
+def nodes_of(inside: Inside) -> list[str]:
+    """The names of the running nodes."""
+    return [one if isinstance(one, str) else one[0] for one in inside]
+
+
+def progress_of(inside: Inside) -> list[Progress]:
+    """How far those are that said it."""
+    return [Progress(*one) for one in inside if not isinstance(one, str)]
 
 
 def shortened(fact: Fact) -> Fact:

@@ -258,7 +258,7 @@ class JournalRow:
             if text is not None
         }
 
-    def inside(self, fields: Sequence[str]) -> list[str]:
+    def inside(self, fields: Sequence[str]) -> record_format.Inside:
         """The nodes that were running when its last part was written; empty once it ended."""
         values = msgpack.unpackb(self.summary) if self.summary else ()
         return list(values[len(fields)]) if len(values) > len(fields) else []

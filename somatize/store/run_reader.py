@@ -25,7 +25,22 @@ from .journal import NO_TIME, console_name
 from .journal_reader import JournalCounts, JournalFile, Tail
 from .lmdb_environment import BadValue, ReadTransaction, WriteTransaction
 from .open_store import Opened, journal_files
-from .record_format import LOST, OPEN, OWN, Chunk, RunInfo, WriterInfo, number, parted_path, readings, unpack
+from .record_format import (
+    LOST,
+    OPEN,
+    OWN,
+    Chunk,
+    Inside,
+    Progress,
+    RunInfo,
+    WriterInfo,
+    nodes_of,
+    number,
+    parted_path,
+    progress_of,
+    readings,
+    unpack,
+)
 from .rows import TaskFact, find_chunk, open_tasks_after, stored_open_tasks
 from .run_summary import (
     KILLED,
@@ -54,6 +69,7 @@ class Line(NamedTuple):
     writer: int
     texts: dict[str, str]
     inside: list[str]
+    progress: Sequence[Progress] = ()
 
 
 class Stored(NamedTuple):
@@ -125,7 +141,9 @@ class RunLines:
                 continue
             forward = record_format.forward_of(key)
             self.lines[forward] = Line(
-                forward, OPEN, known["nodes"], -1, known["when"], known["writer"], known["texts"], known["inside"]
+                *(forward, OPEN, known["nodes"], -1, known["when"], known["writer"], known["texts"]),
+                nodes_of(known["inside"]),
+                progress_of(known["inside"]),
             )
 
     def _read_tails(self) -> None:
@@ -145,7 +163,11 @@ class RunLines:
                 self._fields[row.forward] = fields
                 took = -1 if row.took_us == NO_TIME else row.took_us
                 said, inside = row.texts(order), row.inside(order) if row.state in (OPEN, LOST) else []
-                line = Line(row.forward, row.state, row.nodes, took, row.when, tail.writer, said, inside)
+                line = Line(
+                    *(row.forward, row.state, row.nodes, took, row.when, tail.writer, said),
+                    nodes_of(inside),
+                    progress_of(inside),
+                )
                 self.lines[row.forward] = line if before is None else _continued(before, line, ended=row.ended)
 
     def _mark_lost(self) -> None:
@@ -155,8 +177,13 @@ class RunLines:
 
     def inside(self, forward: int) -> list[str]:
         """The nodes that were running in an open or lost forward when it was last written."""
-        if forward in self.lines:
-            return self.lines[forward].inside
+        return self.lines[forward].inside if forward in self.lines else nodes_of(self._left_inside(forward))
+
+    def progress(self, forward: int) -> Sequence[Progress]:
+        """How far they were, of those that said it."""
+        return self.lines[forward].progress if forward in self.lines else progress_of(self._left_inside(forward))
+
+    def _left_inside(self, forward: int) -> Inside:
         key = record_format.forward_key(b"l", self.run, forward)
         sealed = self.view.reading.get(key)
         try:
@@ -519,9 +546,11 @@ def _continued(before: Line, more: Line, *, ended: bool) -> Line:
     """A line, updated by a later line of the same forward."""
     line = before._replace(nodes=before.nodes + more.nodes, texts={**before.texts, **more.texts})
     if ended:
-        inside = before.inside if more.state == LOST else []
-        return line._replace(state=more.state, took_us=more.took_us, when=more.when, inside=inside)
-    return line._replace(inside=more.inside or before.inside)
+        line = line._replace(state=more.state, took_us=more.took_us, when=more.when)
+        return line if more.state == LOST else line._replace(inside=[], progress=())
+    if not more.inside:
+        return line
+    return line._replace(inside=more.inside, progress=more.progress)
 
 
 def record_name(run: str, forward: int) -> str:

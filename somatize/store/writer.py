@@ -197,16 +197,17 @@ class Writer(Appender):
             return
         inside = pending.inside()  # before its facts are looked at: what is done by then is no longer in
         facts = pending.facts.copy()
-        if pending.parted and not facts and inside == pending.written_inside:
+        if pending.parted and not facts and pending.with_progress(inside) == pending.written_inside:
             pending.since = monotonic()
             return
-        inside = pending.without(
+        left = pending.without(
             inside, {fact.get("node") for fact in facts if fact.get("fact") in record_format.COUNTED}
         )
+        shown = pending.with_progress(left)
         body, nodes, texts = self.packer.pack(facts)
-        summary = self.packer.summary(texts, inside=inside)
+        summary = self.packer.summary(texts, inside=shown)
         state = 0 if pending.parted else OPEN  # said with its first part only
-        part = ForwardPart(pending, len(facts), inside, next(filter(is_end, facts), pending.ended))
+        part = ForwardPart(pending, len(facts), shown, next(filter(is_end, facts), pending.ended))
         self._write_entry(
             pending, PART, (state, nodes, NO_TIME, summary, body), keep=spilled, written=part.mark_written
         )
