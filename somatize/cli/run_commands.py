@@ -400,8 +400,9 @@ def _forward_columns(rows: list[dict[str, Any]], reasons: dict[int, str]) -> lis
 
 
 def _reasons(store: Any, name: str, rows: list[dict[str, Any]]) -> dict[int, str]:
-    """The errors of broken forwards, and the nodes that unfinished ones are or were in."""
+    """The errors of broken forwards, and where unfinished ones are or were."""
     from somatize import record
+    from somatize.record.run_info import unfinished_words
 
     reasons: dict[int, str] = {}
     for row in [row for row in rows if row["state"] in ("broke", "interrupted")][-_MOST_REASONS:]:
@@ -409,6 +410,5 @@ def _reasons(store: Any, name: str, rows: list[dict[str, Any]]) -> dict[int, str
         reasons[row["forward"]] = next((fact.get("why", "") for fact in told if fact["fact"] == "broke"), "")
     if any(row["state"] in ("open", "lost") for row in rows):
         for row in record.unfinished(store, name):
-            if row["inside"]:
-                reasons[row["forward"]] = f"in {', '.join(row['inside'])}"
+            reasons[row["forward"]] = unfinished_words(row)
     return reasons

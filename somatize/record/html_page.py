@@ -40,7 +40,7 @@ from .node_turns import OneForward, Total, one_forward
 from .progress_figure import Picture, progress_picture
 from .reader import curve_costs
 from .run_columns import AXES, BROKE, INTERRUPTED, LOST, OPEN, STATES, Columns, alike
-from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of
+from .run_info import LOG_FIELDS, about_of, stats_of, tasks_of, unfinished_of, unfinished_words
 from .run_query import run_row
 
 _RARE = ("log", "task", "throughput", "machine", "left", "broke")
@@ -567,7 +567,10 @@ def _read(view: StoreSnapshot, run: str | None) -> tuple[dict[str, Any], dict[st
     row["forwards"] += row["holes"]
     row["lost"] += row["holes"]
     names = [name.removesuffix(".value") for name in lines.summarised_fields()]
-    return row, about_of(lines), digest(lines), names[:_CURVES] or ["loss"]
+    found = digest(lines)
+    for one in unfinished_of(lines):
+        found.whys.setdefault(one["forward"], unfinished_words(one))
+    return row, about_of(lines), found, names[:_CURVES] or ["loss"]
 
 
 def _told_apart(columns: Columns) -> dict[int, str]:

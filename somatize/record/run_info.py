@@ -40,6 +40,7 @@ from somatize.store.lmdb_environment import BadValue
 from somatize.store.record_format import unpack
 from somatize.store.run_reader import RunLines, Stored, lines_of, look
 from somatize.store.run_summary import KILLED, RUNNING, WriterEnd, flat, why_killed, writer_ends
+from somatize.utils.units import duration, rate
 
 from .forward_reader import Place, opened_at
 
@@ -511,10 +512,37 @@ def unfinished(store: Place, run: str | None = None) -> list[dict[str, Any]]:
     `total`, `rate` (a second) and `left_s` (seconds until the total at that rate), None where unknown.
     """
     with opened_at(store) as opened:
-        return look(opened, lambda view: _unfinished(lines_of(view, run)))
+        return look(opened, lambda view: unfinished_of(lines_of(view, run)))
 
 
-def _unfinished(lines: RunLines) -> list[dict[str, Any]]:
+def progress_rows(progress: Iterable[record_format.Progress]) -> list[dict[str, Any]]:
+    """How far nodes are, as rows of `unfinished` have it."""
+    return [
+        {"node": one.node, "done": one.done, "total": one.total, "rate": one.rate, "left_s": one.remaining}
+        for one in progress
+    ]
+
+
+def progress_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How far nodes are, in words: ``3,112 of 5,000, 42/s, 45 s left``, with names if they are several."""
+    words = []
+    for row in rows:
+        name = f"{row['node']}: " if len(rows) > 1 else ""
+        total = f" of {row['total']:,}" if row["total"] is not None else ""
+        speed = f", {rate(row['rate'])}" if row["rate"] else ""
+        left = f", {duration(row['left_s'])} left" if row["left_s"] is not None else ""
+        words.append(f"{name}{row['done']:,}{total}{speed}{left}")
+    return "; ".join(words)
+
+
+def unfinished_words(row: Mapping[str, Any]) -> str:
+    """Where an unfinished forward is or was, in words; empty if it was in no node."""
+    far = progress_words(row["progress"])
+    return f"in {', '.join(row['inside'])}" + (f", {far}" if far else "") if row["inside"] else ""
+
+
+def unfinished_of(lines: RunLines) -> list[dict[str, Any]]:
+    """The result of `unfinished` for a run."""
     rows = [
         _row(line.forward, line.state, line.inside, line.progress, line.nodes, line.when, line.writer)
         for line in lines.lines.values()
@@ -553,10 +581,7 @@ def _row(
         "forward": forward,
         "state": record_format.STATES[state],
         "inside": list(inside),
-        "progress": [
-            {"node": one.node, "done": one.done, "total": one.total, "rate": one.rate, "left_s": one.remaining}
-            for one in progress
-        ],
+        "progress": progress_rows(progress),
         "nodes": nodes,
         "when": when / 1e6,
         "writer": f"{writer:015x}",

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from somatize.facts import Fact
 from somatize.store import record_format
@@ -22,6 +22,8 @@ from somatize.store.lmdb_environment import BadValue
 from somatize.store.node_tally import ENDINGS, Spent, Where, micro
 from somatize.store.record_format import field_path, last_said, number, readings, unpack
 from somatize.store.run_reader import Line, RunFactsPart, RunLines, Stored
+
+from .run_info import progress_rows
 
 HELD = 64
 """Forwards that are looked at again: of these, something may still be said."""
@@ -468,7 +470,7 @@ class GoingOn(NamedTuple):
     inside: tuple[str, ...]
     began: float
     since: float
-    progress: Sequence[record_format.Progress] = ()
+    progress: Sequence[Mapping[str, Any]] = ()
 
 
 class Log(NamedTuple):
@@ -630,7 +632,7 @@ class Standing:
             since = line.when / 1e6
             began = since - max(_WRITTEN_AFTER, ends.get(line.forward, 0) / 1e6)
             began = self._began[line.forward] = min(began, known.get(line.forward, began))
-            self.going_on.append(GoingOn(line.forward, tuple(line.inside), began, since, line.progress))
+            self.going_on.append(GoingOn(line.forward, tuple(line.inside), began, since, progress_rows(line.progress)))
 
     # -- asked
 

@@ -16,10 +16,10 @@ from somatize.facts import Fact
 from somatize.figures import theme
 from somatize.figures.theme import counted
 from somatize.record.run_follower import DIED, RECORDED, Followed
+from somatize.record.run_info import progress_words
 from somatize.record.run_state import Broken, Curve, GoingOn, HostSpent, Log, OpenTaskState, Standing
 from somatize.status.throughput import ThroughputStats
 from somatize.store.node_tally import Spent
-from somatize.store.record_format import Progress
 from somatize.store.run_summary import FAILED, FINISHED, INTERRUPTED
 from somatize.utils.units import count, duration, rate
 
@@ -121,7 +121,7 @@ class Parts:
         line.append("is in ", style="not dim")
         line.append(self._cut(", ".join(one.inside), max(8, self._width - 50)), style="bold not dim")
         if one.progress:
-            return line.append(self._shown(f", {far(one.progress)}, {took} in all"), style="not dim")
+            return line.append(self._shown(f", {progress_words(one.progress)}, {took} in all"), style="not dim")
         inside = duration(max(0.0, self.now - one.since))
         return line.append(self._shown(f" for {inside}, {took} in all"), style="not dim")
 
@@ -320,18 +320,6 @@ def died(followed: Followed, now: float) -> str:
     if followed.died_at is not None:
         return f"{who} at {at(followed.died_at, now)}"
     return f"{who} after {at(last.heard, now)}"
-
-
-def far(progress: Sequence[Progress]) -> str:
-    """How far the nodes of an open forward are: ``3,112 of 5,000, 42/s, 45 s left``."""
-    words = []
-    for one in progress:
-        name = f"{one.node}: " if len(progress) > 1 else ""
-        total = f" of {one.total:,}" if one.total is not None else ""
-        speed = f", {rate(one.rate)}" if one.rate else ""
-        left = f", {duration(one.remaining)} left" if one.remaining is not None else ""
-        words.append(f"{name}{one.done:,}{total}{speed}{left}")
-    return "; ".join(words)
 
 
 def pace(followed: Followed, standing: Standing, now: float) -> float | None:

@@ -15,11 +15,12 @@ from typing import Any, Self, TextIO
 
 from somatize.figures.theme import counted
 from somatize.record.run_follower import DIED, ENDED, RECORDED, Followed
+from somatize.record.run_info import progress_words
 from somatize.record.run_state import ForwardCounts, Log, Standing
 from somatize.utils.units import count, duration, rate
 
 from .rich_backend import console_for, literal, painted
-from .run_view import RunView, at, died, far, how_ended, pace
+from .run_view import RunView, at, died, how_ended, pace
 from .text_plot import short_text
 
 _MOST = 20
@@ -137,7 +138,7 @@ def _how(followed: Followed, standing: Standing, now: float) -> str:
             words.append(f"{task.fact.get('name', '')} {count(task.done)}{total}{left}")
         for one in standing.going_on[:3]:
             inside = f"in {', '.join(one.inside)}" if one.inside else "between nodes"
-            spent = far(one.progress) if one.progress else f"for {duration(max(0.0, now - one.since))}"
+            spent = progress_words(one.progress) if one.progress else f"for {duration(max(0.0, now - one.since))}"
             words.append(f"forward {one.forward:,} {inside} {spent}")
     return ", ".join(words)
 

@@ -198,7 +198,7 @@ class Ctx:
             watchers.say_from_node(place, self.step, facts.said(fact, node=self.node))
 
     def progress(self, done: int, total: int | None = None) -> None:
-        """Say how far the node is to the watchers that show it. It is no fact and is not stored."""
+        """Say how far the node is. It is no fact: a display shows it, and a record has the last of an open forward."""
         place = self._place()
         if place is not None and place.forward.tell is not None:
             watchers.progress_from_node(place, self.step, self.node, done, total)

@@ -93,7 +93,7 @@ def test_another_process_sees_how_far_a_node_is(
     with Followed(tmp_path / "runs", what) as followed:
         followed.look()
         (open_one,) = followed.standing.going_on
-        assert [(one.node, one.done) for one in open_one.progress] == [("far", done)]
+        assert [(one["node"], one["done"]) for one in open_one.progress] == [("far", done)]
     child.communicate("\n")
     assert unfinished(tmp_path / "runs", what) == []
     assert [row["state"] for row in forwards(tmp_path / "runs", what)] == ["ok"]
