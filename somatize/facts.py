@@ -132,6 +132,11 @@ def why(error: BaseException) -> str:
     return f"{name}: {encodable(message)}"
 
 
+def whole_number(text: str) -> int | None:
+    """The whole number of at most 18 digits that a text is; None for any other text."""
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdigit() else None
+
+
 def check(fact: Mapping[str, str]) -> None:
     """Hold a fact of the engine against the vocabulary.
 
@@ -151,8 +156,8 @@ def check(fact: Mapping[str, str]) -> None:
     for field, value in fact.items():
         if type(value) is not str:
             raise FactError(f"a {kind!r} fact holds {field}={value!r}; every value is text")
-        if field in COUNTS and not (value.isascii() and value.isdigit()):
-            raise FactError(f"a {kind!r} fact holds {field}={value!r}; it is a whole number, zero or more")
+        if field in COUNTS and whole_number(value) is None:
+            raise FactError(f"a {kind!r} fact holds {field}={value!r:.60}; it is a whole number from 0 to 10**18")
 
 
 def said(fact: Mapping[Any, Any], node: str | None = None) -> Fact:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from somatize.facts import whole_number
 from somatize.utils.units import count, scaled
 
 from . import answers
@@ -101,7 +102,8 @@ def facts(
 
 def _span(row: Row, field: str) -> str:
     said = row.get(field, "")
-    return answers.took(int(said)) if said.isascii() and said.isdigit() else said
+    known = whole_number(said)
+    return said if known is None else answers.took(known)
 
 
 def _says(row: Row) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from somatize.facts import Fact
+from somatize.facts import Fact, whole_number
 from somatize.store.record_format import (
     BROKE,
     INTERRUPTED,
@@ -158,8 +158,8 @@ class _Line:
     def put(self, writer: int, batches: str | None, text: str) -> None:
         """This was said by a writer once there had been so many batches."""
         before, segment = (self.batches[-1], self.segments[-1]) if self.batches else (0, 0)
-        at = int(batches) if batches is not None and batches.isascii() and batches.isdigit() else before + 1
-        at = min(at, 2**62)
+        known = None if batches is None else whole_number(batches)
+        at = before + 1 if known is None else known
         if self.batches and (at <= before or writer != self._writer):
             segment += 1
         self._writer = writer

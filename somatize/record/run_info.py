@@ -31,7 +31,7 @@ import msgpack
 
 from somatize.codecs.tensors import is_module
 from somatize.errors import RecordError, nearest
-from somatize.facts import Fact, encodable, text
+from somatize.facts import Fact, encodable, text, whole_number
 from somatize.naming import bytecode
 from somatize.naming.module_origin import is_library
 from somatize.store import record_format
@@ -698,7 +698,7 @@ def stats_of(fact: Fact) -> dict[str, Any]:
 
 def _number(text: str | None) -> float | int | None:
     try:
-        return None if text is None else int(text) if text.lstrip("-").isdigit() else float(text)
+        return None if text is None else int(text) if len(text) < 19 and text.lstrip("-").isdigit() else float(text)
     except ValueError:
         return None
 
@@ -718,4 +718,4 @@ def _number_of(level: str | None) -> int:
     if level in known:
         return known[level]
     digits = (level or "").rpartition(" ")[2]  # "Level 35", as logging names what has no name
-    return int(digits) if digits.isdigit() else logging.CRITICAL
+    return logging.CRITICAL if (number := whole_number(digits)) is None else number

@@ -660,4 +660,5 @@ def _end(told: Sequence[Fact]) -> int:
 
 
 def _number(text: str | None) -> float | None:
-    return None if text is None else number(text)
+    value = None if text is None else number(text)
+    return value if value is not None and math.isfinite(value) else None

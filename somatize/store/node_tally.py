@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgpack
 
-from somatize.facts import Fact
+from somatize.facts import Fact, whole_number
 
 from .open_store import hold
 from .run_reader import RunLines, StoreSnapshot, lines_of, look
@@ -179,8 +179,7 @@ def where_of(fact: Fact) -> Where:
 
 def micro(fact: Fact, name: str) -> int:
     """A field of microseconds; 0 where it is none."""
-    text = fact.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return whole_number(fact.get(name, "")) or 0
 
 
 # -- packed facts

@@ -204,7 +204,7 @@ def _said(kind: str, fact: Fact, losses: LossCounts) -> Iterator[tuple[str, floa
             if kind != "log" or key not in _LOGGED:
                 losses.add("said text", "no number")
             continue
-        if len(text) > 15 and text.lstrip("-").isdigit() and int(text) != value:
+        if len(text) > 15 and text.lstrip("-").isdigit() and (len(text) > 400 or int(text) != value):
             losses.add("whole number", "rounded to float64")
         yield series_name(kind, key), value
 
