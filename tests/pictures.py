@@ -94,6 +94,28 @@ def kept() -> tuple[Graph, Store]:
     return graph, store
 
 
+def validated(runs: int) -> Store:
+    """Runs of unlike batch size with a validation after each epoch; the first was resumed with another configuration."""
+    store = Store(tempfile.mkdtemp())
+    graph = Graph.somatize(Step(0).named("learn"))
+    for place in range(runs):
+        batches, rate = (20, 40)[place % 2], 10 ** random.uniform(-1.5, 0)
+        launches = ((0, 5), (4, 10)) if not place else ((0, 10),)
+        for launch, (first, last) in enumerate(launches):
+            config = {"lr": rate / 10**launch, "batch": 1280 // batches}
+            with Recorder(
+                store, run=f"lr/{place:02}", summarising=["loss", "val.loss", "epoch"], config=config
+            ) as recorder:
+                for forward in range(first * batches, last * batches):
+                    graph.forward(forward, watching=recorder)
+                    loss = 0.2 / rate**0.3 + 2 * math.exp(-rate * 4 * forward / batches) + random.gauss(0, 0.05)
+                    recorder({"fact": "loss", "value": loss})
+                    recorder({"fact": "epoch", "value": (forward + 1) / batches})
+                    if forward % batches == batches - 1:
+                        recorder({"fact": "val", "loss": loss + 0.15 + 0.01 * forward / batches})
+    return store
+
+
 if __name__ == "__main__":
     random.seed(3)
     store = trained()
@@ -101,5 +123,11 @@ if __name__ == "__main__":
     spent(store).write_image(HERE / "spent.png", width=860, scale=2)
     declared().figure().write_image(HERE / "graph.png", scale=2)
     sweep(swept(), "val.accuracy", mode="max").write_image(HERE / "sweep.png", width=860)
+    store = validated(100)
+    of = ["loss", "val.loss"]
+    progress(store, ["lr/00", "lr/01"], of, x="epoch").write_image(HERE / "train-val.png", width=860)
+    progress(store, [f"lr/{place:02}" for place in range(100)], "val.loss", x="epoch").write_image(
+        HERE / "hundred-runs.png", width=860
+    )
     drawn, store = kept()
     drawn.figure(store=store).write_image(HERE / "run-graph.png", scale=2)
