@@ -95,7 +95,7 @@ def kept() -> tuple[Graph, Store]:
 
 
 def validated(runs: int) -> Store:
-    """Runs of unlike batch size with a validation after each epoch; the first was resumed with another configuration."""
+    """Runs of unlike batch size, validated after each epoch; the first was resumed with another configuration."""
     store = Store(tempfile.mkdtemp())
     graph = Graph.somatize(Step(0).named("learn"))
     for place in range(runs):
