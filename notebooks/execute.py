@@ -32,6 +32,7 @@ _RULES = (
     (re.compile(rf"'({_TIMED})': '?[-\d.e+]+'?"), r"'\1': TIME"),
     (re.compile(r"\b\d[\d.,]*(e-?\d+)? ?(ns|µs|us|ms|s|min)\b( \d+ s\b)?"), "TIME"),
     (re.compile(r"0x[0-9a-f]+"), "ADDRESS"),
+    (re.compile(r"\.py:\d+:"), ".py:LINE:"),
     (re.compile(r"(/private)?/tmp/[\w./-]+"), "PLACE"),
     (re.compile(r"\s+"), " "),
 )
