@@ -369,7 +369,7 @@ _OF_WRITER = ("writer", "alive", "first", "last", "forwards")
 
 
 def config_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two flat configurations in words, the first five keys; empty unless both were given."""
+    """The differences between two flat configurations in words, the first five keys; empty unless both were given."""
     different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not before or not now:
         return ""

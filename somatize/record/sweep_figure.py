@@ -108,7 +108,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _identity(value: Any) -> Any:
-    """What is equal for equal values only: 1 and 1.0 are, 1 and True are not."""
+    """A key that equal values share: 1 and 1.0 do, 1 and True do not."""
     return value if value is None or value is _ABSENT or _is_number(value) else repr(value)
 
 

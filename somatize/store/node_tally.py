@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgpack
 
-from somatize.facts import Fact, whole_number
+from somatize.facts import Fact
 
 from .open_store import hold
 from .run_reader import RunLines, StoreSnapshot, lines_of, look
@@ -179,7 +179,8 @@ def where_of(fact: Fact) -> Where:
 
 def micro(fact: Fact, name: str) -> int:
     """A field of microseconds; 0 where it is none."""
-    return whole_number(fact.get(name, "")) or 0
+    text = fact.get(name, "")
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdigit() else 0  # `facts.whole_number`, inlined
 
 
 # -- packed facts

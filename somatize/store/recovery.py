@@ -100,7 +100,7 @@ def _begin_journal(writer: Writer) -> None:
 
 
 def identity(parent: int = 0) -> dict[str, Any]:
-    """What identifies this process, as pids are reused; and its `parent`, the writer it was forked from."""
+    """The identity of this process, as pids are reused; and its `parent`, the writer it was forked from."""
     rank = os.environ.get("RANK", "").strip()
     return {
         **({"parent": parent} if parent else {}),

@@ -163,11 +163,9 @@ class RunLines:
                 self._fields[row.forward] = fields
                 took = -1 if row.took_us == NO_TIME else row.took_us
                 said, inside = row.texts(order), row.inside(order) if row.state in (OPEN, LOST) else []
-                line = Line(
-                    *(row.forward, row.state, row.nodes, took, row.when, tail.writer, said),
-                    nodes_of(inside),
-                    progress_of(inside),
-                )
+                line = Line(row.forward, row.state, row.nodes, took, row.when, tail.writer, said, [])
+                if inside:
+                    line = line._replace(inside=nodes_of(inside), progress=progress_of(inside))
                 self.lines[row.forward] = line if before is None else _continued(before, line, ended=row.ended)
 
     def _mark_lost(self) -> None:
