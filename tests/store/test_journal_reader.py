@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,8 @@ def test_damage_in_the_journal_of_a_living_writer_is_named(store: Store, place: 
     with Recorder(store, run="r", summarising=["loss"]) as recorder:
         record(recorder, 20)
         (journal,) = (place / "journals").iterdir()
-        content = journal.read_bytes()
+        while b"code " not in (content := journal.read_bytes()):  # from a thread; nothing is to come after it
+            time.sleep(0.001)
         at = content.rindex(b"\xa5value\xa217")  # inside of what was said of forward 17
         entry = next(start for start in range(at, 0, -1) if journals.entry_at(content, start) is not None)
         spoiled = {"body": (at + 7, b"\x00"), "size": (entry, b"\xff\xff\xff\xff")}
